@@ -1,0 +1,12 @@
+//! Tools that prove an implementation of MetaRoCE: an in-memory network with seeded faults, and what is built on it.
+//!
+//! [`Network`] joins endpoints of the real core by links that lose, duplicate, reorder, corrupt, truncate and mark,
+//! in virtual time; everything follows from one seed.
+
+mod memory;
+mod network;
+mod random;
+
+pub use memory::HostMemory;
+pub use network::{Faults, Host, Network, Traffic};
+pub use random::Random;

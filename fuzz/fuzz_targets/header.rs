@@ -1,0 +1,56 @@
+//! Every header: parsing never panics, and what was parsed, emitted and parsed again is the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use metaroce_core::wire::{AckBody, Base, BufferTooSmall, Control, DataHeader, Frame, FrameIter, Probe, ProbeReply, WireError};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&kind, bytes)) = bytes.split_first() else { return };
+    match kind % 7 {
+        0 => again(bytes, Base::parse, Base::emit),
+        1 => again(bytes, DataHeader::parse, DataHeader::emit),
+        2 => again(bytes, AckBody::parse, AckBody::emit),
+        3 => control(bytes),
+        4 => again(bytes, Probe::parse, Probe::emit),
+        5 => again(bytes, ProbeReply::parse, ProbeReply::emit),
+        _ => frames(bytes),
+    }
+});
+
+fn again<T: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    parse: impl Fn(&[u8]) -> Result<(T, &[u8]), WireError>,
+    emit: impl Fn(&T, &mut [u8]) -> Result<usize, BufferTooSmall>,
+) {
+    let Ok((header, rest)) = parse(bytes) else { return };
+    let taken = bytes.len() - rest.len();
+    let mut out = vec![0; taken];
+    assert_eq!(emit(&header, &mut out), Ok(taken), "{header:?}");
+    let (second, rest) = parse(&out).expect("emitted bytes parse");
+    assert_eq!(second, header);
+    assert!(rest.is_empty());
+    if taken > 0 {
+        let short = emit(&header, &mut out[..taken - 1]);
+        assert_eq!(short, Err(BufferTooSmall), "{header:?} emitted into one byte too few");
+    }
+}
+
+fn control(bytes: &[u8]) {
+    let Ok((control, rest)) = Control::parse(bytes) else { return };
+    let taken = bytes.len() - rest.len();
+    assert_eq!(control.encoded_length(), taken, "{control:?}");
+    let mut out = vec![0; taken];
+    assert_eq!(control.emit(&mut out), Ok(taken), "{control:?}");
+    assert_eq!(Control::parse(&out), Ok((control, &[][..])));
+}
+
+fn frames(bytes: &[u8]) {
+    if let Ok((Some(frame), rest)) = Frame::parse(bytes) {
+        let taken = bytes.len() - rest.len();
+        assert_eq!(frame.encoded_length(), taken, "{frame:?}");
+        let mut out = vec![0; taken];
+        assert_eq!(frame.emit(&mut out), Ok(taken), "{frame:?}");
+        assert_eq!(Frame::parse(&out), Ok((Some(frame), &[][..])));
+    }
+    assert!(FrameIter::new(bytes).count() <= bytes.len());
+}

@@ -1,0 +1,236 @@
+//! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
+
+use crate::congestion::Feedback;
+use crate::connection::{Connection, close, paths};
+use crate::delivery::{Cause, Place};
+use crate::path::{Judge, Path, Transmission, Verdict};
+use crate::stats::{DropReason, PathState};
+use crate::stream;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::Disposition;
+use crate::view::View;
+use crate::wire::{ACK_FLAG_EMPTY, AckBody, Frame, FrameIter, Vector256};
+
+/// Largest reordering tolerance, packets.
+const TOLERANCE_MAX: u32 = 32;
+/// Oldest transmission that gives an RTT sample, ns.
+const SAMPLE_AGE_NS_MAX: u64 = 30_000_000_000;
+
+/// An ACK packet, or the part of a PROBE_REPLY that is one: the first block, and the frames behind it.
+pub(crate) fn on_ack(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    first: AckBody,
+    frames: &[u8],
+) -> Disposition {
+    // A packet counts whole or not at all: look before anything changes.
+    if !block_is_sane(view, connection, &first) {
+        return Disposition::Dropped(DropReason::AckOfUnsent);
+    }
+    for frame in FrameIter::new(frames) {
+        match frame {
+            Err(_) => return Disposition::Dropped(DropReason::Malformed),
+            Ok(Frame::Ack(block)) if !block_is_sane(view, connection, &block) => {
+                return Disposition::Dropped(DropReason::AckOfUnsent);
+            }
+            Ok(_) => {}
+        }
+    }
+    let mut frames = FrameIter::new(frames).flatten().peekable();
+    let mut block = Some(first);
+    loop {
+        if let Some(ack) = block.take() {
+            let refused = match frames.next_if(|frame| matches!(frame, Frame::Refused(_))) {
+                Some(Frame::Refused(vector)) => vector,
+                _ => Vector256::EMPTY,
+            };
+            on_block(view, now, connection, ack, refused);
+        }
+        match frames.next() {
+            None => break,
+            Some(Frame::Ack(ack)) => block = Some(ack),
+            Some(Frame::Nack { stream, reason, delay_us }) => {
+                stream::on_nack(view, now, connection, stream, reason, delay_us);
+            }
+            Some(Frame::Credit { stream, none_needed, posted }) => {
+                stream::on_credit(view, now, connection, stream, (!none_needed).then_some(posted));
+            }
+            // PLANE and START: one plane, and no allowance, in this draft. REFUSED without its block: nothing.
+            Some(_) => {}
+        }
+    }
+    view.mark_ready(connection);
+    close::advance(view, now, connection);
+    Disposition::Consumed
+}
+
+fn block_is_sane(view: &View<'_>, connection: Idx<Connection>, ack: &AckBody) -> bool {
+    let Some(at) = view.connections.at(connection).path(ack.path) else { return false };
+    ack.flags & ACK_FLAG_EMPTY != 0 || view.paths.at(at).was_sent(ack.largest)
+}
+
+/// What one block told of its path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    delivered_bytes: u64,
+    delivered: u64,
+    lost: u32,
+    answered: bool,
+    rtt_ns: u64,
+}
+
+/// One block: the acknowledgement of one path.
+fn on_block(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    ack: AckBody,
+    refused: Vector256,
+) {
+    let Some(at) = view.connections.at(connection).path(ack.path) else { return };
+    if ack.flags & ACK_FLAG_EMPTY != 0 {
+        return;
+    }
+    let mut judge = Judge::new(view.paths.at(at), ack, refused);
+    let mut tally = Tally::default();
+    while let Some((transmission, verdict)) =
+        judge.next_delivered(&mut view.paths.at_mut(at).sending, &mut view.transmissions)
+    {
+        on_delivered(view, now, connection, at, &ack, &transmission, verdict, &mut tally);
+    }
+    let spurious = judge.spurious(&mut view.paths.at_mut(at).sending);
+    on_spurious(view, connection, at, spurious);
+    judge.rewind(&view.paths.at(at).sending);
+    let time_rule_ns = view.paths.at(at).rtt.time_rule_ns(view.config.rtt_ns_initial);
+    while let Some(transmission) =
+        judge.next_lost(&mut view.paths.at_mut(at).sending, &mut view.transmissions, time_rule_ns)
+    {
+        on_lost(view, connection, at, &transmission, &mut tally);
+    }
+    congest(view, now, connection, at, &ack, &tally);
+    if tally.answered {
+        paths::on_answer(view, now, connection, at);
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of the walk over an acknowledgement, not an interface"
+)]
+fn on_delivered(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    ack: &AckBody,
+    transmission: &Transmission,
+    verdict: Verdict,
+    tally: &mut Tally,
+) {
+    let path = view.paths.at_mut(at);
+    Judge::on_delivered(&mut path.sending, transmission);
+    path.counters.delivered += 1;
+    path.timeouts.since = now;
+    path.timeouts.pto_count = 0;
+    if path.state == PathState::Good {
+        path.timeouts.rto_count = 0;
+    }
+    tally.answered |= transmission.epoch == path.epoch;
+    tally.delivered += 1;
+    tally.delivered_bytes += u64::from(transmission.bytes);
+    let newest = transmission.psn == ack.largest;
+    if newest && transmission.sent_at.wire_timestamp() == ack.echoed_timestamp && ack.hold != u32::MAX {
+        let age = now.since(transmission.sent_at);
+        let hold = u64::from(ack.hold) << 4;
+        if age < SAMPLE_AGE_NS_MAX && hold < age {
+            tally.rtt_ns = age - hold;
+            path.rtt.on_sample(now, age - hold);
+        }
+    }
+    view.connections.at_mut(connection).clock.last_progress = now;
+    let (packet, csn) = (transmission.packet, transmission.csn);
+    let waits =
+        view.packets.get(packet).is_some_and(|entry| entry.csn == csn && entry.connection == connection);
+    // A packet that was refused and waits for a new CSN has its verdict already.
+    if !waits || view.packets.at(packet).place == Place::Refused {
+        return;
+    }
+    if let Place::Again { path: queue, .. } = view.packets.at(packet).place {
+        view.paths.at_mut(queue).sending.again.remove(&mut view.packets, packet);
+    }
+    view.connections.at_mut(connection).outbound.packets.remove(&mut view.packets, packet);
+    stream::on_verdict(view, now, packet, verdict);
+}
+
+/// Packets that were declared lost had arrived: tolerate more reordering.
+fn on_spurious(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) {
+    if count == 0 {
+        return;
+    }
+    view.connections.at_mut(connection).stats.spurious += u64::from(count);
+    let tolerance = &mut view.paths.at_mut(at).sending.tolerance;
+    *tolerance = tolerance.saturating_mul(2).clamp(1, TOLERANCE_MAX);
+}
+
+fn on_lost(
+    view: &mut View<'_>,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    transmission: &Transmission,
+    tally: &mut Tally,
+) {
+    let (packet, csn, psn) = (transmission.packet, transmission.csn, transmission.psn);
+    if packet.is_none() || transmission.rescued {
+        return;
+    }
+    view.paths.at_mut(at).counters.lost += 1;
+    tally.lost = tally.lost.saturating_add(1);
+    view.connections.at_mut(connection).stats.lost += 1;
+    let current = view.packets.get(packet).is_some_and(|entry| {
+        entry.csn == csn
+            && entry.connection == connection
+            && entry.place == (Place::InFlight { path: at, psn })
+    });
+    if current {
+        paths::send_again(view, connection, packet, at, Cause::Lost);
+    }
+}
+
+/// Tells the congestion control, if the block is news.
+fn congest(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    ack: &AckBody,
+    tally: &Tally,
+) {
+    let bounds = paths::bounds(view.connections.at(connection), view.config);
+    let path = view.paths.at_mut(at);
+    let packets = ack.packets.wrapping_sub(path.sending.peer_packets);
+    let marked = ack.marked.wrapping_sub(path.sending.peer_marked);
+    let stale = packets > u32::MAX >> 1 || packets == 0;
+    if stale || path.state != PathState::Good {
+        return;
+    }
+    path.sending.peer_packets = ack.packets;
+    path.sending.peer_marked = ack.marked;
+    path.counters.marked += u64::from(marked.min(packets));
+    let feedback = Feedback {
+        now,
+        delivered_bytes: tally.delivered_bytes,
+        packets,
+        marked: marked.min(packets),
+        lost: tally.lost,
+        rtt_ns_latest: tally.rtt_ns,
+        rtt_ns_smoothed: path.rtt.smoothed_or(view.config.rtt_ns_initial),
+        rtt_ns_base: path.rtt.base_ns(),
+        inflight_bytes: path.sending.inflight_bytes,
+        window_limited: path.sending.window_limited,
+    };
+    view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
+    path.window.window_bytes = path.window.window_bytes.clamp(bounds.packet_bytes, bounds.window_bytes_max);
+    path.sending.window_limited = false;
+}

@@ -1,0 +1,424 @@
+//! Opening a connection: CONNECT, ACCEPT, CONFIRM, REJECT, RETRY.
+
+use core::net::SocketAddr;
+
+use crate::config::ConnectOptions;
+use crate::connection::output::{Sink, address};
+use crate::connection::{Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, paths, reply};
+use crate::event::{CloseReason, Event};
+use crate::ids::{Csn, PathId, ProtectionDomain, Psn, WireConnectionId};
+use crate::region::slot_mask;
+use crate::stats::DropReason;
+use crate::stream;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::{Datagram, Disposition, SourcePort};
+use crate::view::{Kind, View, key};
+use crate::wire::{
+    Base, BufferTooSmall, CONTROL_BYTES_MAX, COOKIE_BYTES, Close, Confirm, Connect, Control, PacketType,
+    PlaneAddresses, Reject, RejectReason,
+};
+
+/// Size of every CONNECT, so that no answer is larger than what asked for it.
+const CONNECT_BYTES: u16 = 640;
+const _: () = assert!(CONTROL_BYTES_MAX <= CONNECT_BYTES as usize);
+
+/// Makes a connection and has its CONNECT sent.
+pub(crate) fn connect(
+    view: &mut View<'_>,
+    now: Instant,
+    options: &ConnectOptions<'_>,
+) -> Result<Idx<Connection>, OpenError> {
+    let private = PrivateData::new(options.private_data).ok_or(OpenError::PrivateData)?;
+    let slot = allocate(view, now, options.remote).ok_or(OpenError::Full)?;
+    let owner = view.connections.at_mut(slot);
+    owner.role = Role::Connector;
+    owner.service = options.service;
+    owner.domain = options.domain;
+    owner.private = private;
+    owner.state = State::Connecting { attempt: Attempt::at(now), cookie: [0; COOKIE_BYTES] };
+    // Streams may be opened and work posted already; what the peer grants is known only later.
+    let terms = own_terms(view);
+    view.connections.at_mut(slot).terms = terms;
+    view.arm(slot, now);
+    Ok(slot)
+}
+
+/// Why a connection could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    Full,
+    PrivateData,
+}
+
+fn own_terms(view: &View<'_>) -> Terms {
+    Terms {
+        mtu_bytes: view.config.mtu_bytes,
+        paths: view.config.paths_per_plane.min(view.paths_per_connection),
+        streams: view.streams.capacity(),
+        message_window: view.config.message_window,
+        reads: view.config.reads_granted,
+        initial_credits: view.config.initial_credits,
+        checksum_out: true,
+    }
+}
+
+/// Takes a slot, and gives it ids and a nonce.
+fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx<Connection>> {
+    if !view.has_event_room() {
+        return None;
+    }
+    let slot = view.connections.allocate(Connection { remote, ..Connection::EMPTY })?;
+    let mask = slot_mask(view.connections.capacity());
+    let local = WireConnectionId((view.rng.next_u32() & !mask) | slot.raw());
+    let local_nonce = view.rng.next_u64();
+    let generation = *view.next_generation;
+    *view.next_generation = generation.wrapping_add(1);
+    let owner = view.connections.at_mut(slot);
+    owner.generation = generation;
+    owner.ids = Ids { local, local_nonce, ..Ids::default() };
+    owner.outbound.next_csn = Csn::new(low(local_nonce));
+    owner.clock.last_heard = now;
+    owner.clock.last_progress = now;
+    owner.clock.busy_since = now;
+    owner.clock.last_keepalive = now;
+    Some(slot)
+}
+
+/// A control packet arrived; its checksum is right.
+pub(crate) fn on_control(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    base: &Base,
+    control: &Control<'_>,
+) -> Disposition {
+    match control {
+        Control::Connect(connect) => return on_connect(view, now, datagram, connect),
+        Control::Reset(reset) => return close::on_reset(view, now, datagram, base, reset),
+        _ => {}
+    }
+    let Some(slot) = find_local(view, base.connection) else {
+        return Disposition::Dropped(DropReason::UnknownConnection);
+    };
+    let owner = view.connections.at(slot);
+    if owner.remote != datagram.source {
+        return Disposition::Dropped(DropReason::BadProof);
+    }
+    let nonce = owner.ids.local_nonce;
+    match control {
+        Control::Accept(accept) if accept.echoed_nonce == nonce => on_accept(view, now, slot, accept),
+        Control::Confirm(Confirm { echoed_nonce }) if *echoed_nonce == nonce => {
+            heard(view, now, slot);
+            Disposition::Consumed
+        }
+        Control::Reject(reject) if reject.echoed_nonce == nonce => on_reject(view, now, slot, reject),
+        Control::Retry(retry) if retry.echoed_nonce == nonce => {
+            let State::Connecting { .. } = view.connections.at(slot).state else {
+                return Disposition::Dropped(DropReason::UnexpectedState);
+            };
+            let attempt = Attempt::at(now);
+            view.connections.at_mut(slot).become_state(State::Connecting { attempt, cookie: retry.cookie });
+            view.arm(slot, now);
+            Disposition::Consumed
+        }
+        Control::Close(close) => close::on_close(view, now, slot, base, close),
+        Control::CloseAck(ack) => close::on_close_ack(view, now, slot, ack),
+        _ => Disposition::Dropped(DropReason::BadProof),
+    }
+}
+
+/// The connection whose id a peer puts into its packets.
+pub(crate) fn find_local(view: &View<'_>, id: WireConnectionId) -> Option<Idx<Connection>> {
+    let slot = Idx::new(id.0 & slot_mask(view.connections.capacity()));
+    view.connections.get(slot).filter(|owner| owner.ids.local == id).map(|_| slot)
+}
+
+fn on_connect(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    connect: &Connect<'_>,
+) -> Disposition {
+    let nonce_key = key(Kind::Nonce, high(connect.nonce), low(connect.nonce));
+    if let Some(slot) = view.index.find(nonce_key).map(Idx::new) {
+        return on_repeated_connect(view, now, datagram, slot);
+    }
+    if datagram.bytes.len() < usize::from(CONNECT_BYTES) {
+        return Disposition::Dropped(DropReason::Malformed);
+    }
+    if *view.half_open > view.connections.capacity() / 2
+        && !reply::cookie_is_right(view, now, datagram, connect)
+    {
+        reply::retry(view, now, datagram, connect);
+        return Disposition::Consumed;
+    }
+    let Some(slot) = allocate(view, now, datagram.source) else {
+        reply::reject(view, now, datagram, connect, RejectReason::Limits);
+        return Disposition::Dropped(DropReason::NoRoom);
+    };
+    if !view.index.insert(nonce_key, slot.raw()) {
+        view.connections.free(slot);
+        return Disposition::Dropped(DropReason::NoRoom);
+    }
+    let own = own_terms(view);
+    let owner = view.connections.at_mut(slot);
+    owner.state = State::Incoming;
+    owner.service = connect.service;
+    owner.private = PrivateData::new(connect.private_data).unwrap_or(PrivateData::EMPTY);
+    agree(view, slot, own, connect);
+    *view.half_open = view.half_open.saturating_add(1);
+    let owner = view.connections.at(slot);
+    let event =
+        Event::Incoming { connection: owner.handle(slot), remote: owner.remote, service: owner.service };
+    view.push_event(event);
+    view.arm(slot, now.after(view.config.fail_after_ns));
+    Disposition::Consumed
+}
+
+/// The same CONNECT again gets the same ACCEPT again.
+fn on_repeated_connect(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    slot: Idx<Connection>,
+) -> Disposition {
+    let Some(owner) = view.connections.get_mut(slot).filter(|owner| owner.remote == datagram.source) else {
+        return Disposition::Dropped(DropReason::BadProof);
+    };
+    match owner.state {
+        State::Accepting { attempt } => {
+            owner.become_state(State::Accepting { attempt: Attempt { next: now, ..attempt } });
+            view.arm(slot, now);
+        }
+        State::Incoming => {}
+        _ => owner.owed.accept = owner.takes_packets(),
+    }
+    view.mark_ready(slot);
+    Disposition::Duplicate
+}
+
+/// Takes the peer's ids and the smaller of both sides' terms.
+fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<'_>) {
+    let owner = view.connections.at_mut(slot);
+    owner.ids.remote = peer.connection;
+    owner.ids.remote_nonce = peer.nonce;
+    owner.ids.remote_incarnation = peer.incarnation;
+    let mtu = u16::try_from(peer.mtu_bytes).unwrap_or(u16::MAX);
+    owner.terms = Terms {
+        mtu_bytes: own.mtu_bytes.min(mtu),
+        paths: own.paths.min(peer.paths).max(1),
+        streams: own.streams.min(u32::from(peer.streams)),
+        message_window: own.message_window.min(peer.message_window.max(1)),
+        reads: peer.reads,
+        initial_credits: peer.initial_credits.max(1),
+        checksum_out: peer.wants_checksum,
+    };
+    owner.outbound.window = peer.csn_window.min(1 << 21);
+    let (remote, peer_id) = (owner.remote, peer.connection);
+    let window = view.csn_window;
+    let (inbound, words) = view.inbound(slot);
+    inbound.start(words, Csn::new(low(peer.nonce)), window);
+    let peer_key = peer_key(view, remote, peer_id);
+    // A clash only means that a RESET will not be believed: timeouts end the connection then.
+    let _ = view.index.insert(peer_key, slot.raw());
+}
+
+/// The key under which a connection is found by the peer's id.
+pub(crate) fn peer_key(view: &View<'_>, remote: SocketAddr, id: WireConnectionId) -> crate::index::Key {
+    key(Kind::Peer, id.0, low(reply::hash_address(view, remote)))
+}
+
+/// Half of a nonce: where CSNs start.
+pub(crate) const fn low(nonce: u64) -> u32 {
+    (nonce & 0xffff_ffff) as u32
+}
+
+/// The other half.
+pub(crate) const fn high(nonce: u64) -> u32 {
+    (nonce >> 32) as u32
+}
+
+fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
+    let owner = view.connections.at_mut(slot);
+    if !matches!(owner.state, State::Connecting { .. }) {
+        // Our CONFIRM was lost.
+        if owner.takes_packets() && owner.ids.remote_nonce == accept.nonce {
+            owner.owed.confirm = true;
+            view.mark_ready(slot);
+            return Disposition::Duplicate;
+        }
+        return Disposition::Dropped(DropReason::UnexpectedState);
+    }
+    owner.private = PrivateData::new(accept.private_data).unwrap_or(PrivateData::EMPTY);
+    owner.become_state(State::Open);
+    owner.owed.connect = false;
+    owner.owed.confirm = true;
+    let own = owner.terms;
+    agree(view, slot, own, accept);
+    let owner = view.connections.at_mut(slot);
+    owner.clock.last_heard = now;
+    owner.clock.last_progress = now;
+    let event = Event::Connected { connection: owner.handle(slot) };
+    view.push_event(event);
+    start_work(view, now, slot);
+    Disposition::Consumed
+}
+
+/// Opens the paths, and lets streams with work posted early send it.
+fn start_work(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
+    paths::open(view, slot);
+    let credits = view.connections.at(slot).terms.initial_credits;
+    let mut at = view.connections.at(slot).streams.all.front();
+    while let Some(entry) = at {
+        at = view.connections.at(slot).streams.all.next(&view.streams, entry);
+        view.streams.at_mut(entry).requester.grant(credits);
+        stream::refresh(view, now, entry);
+    }
+    view.arm(slot, now.after(view.config.keepalive_ns));
+}
+
+fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &Reject<'_>) -> Disposition {
+    let owner = view.connections.at_mut(slot);
+    if !matches!(owner.state, State::Connecting { .. }) {
+        return Disposition::Dropped(DropReason::UnexpectedState);
+    }
+    owner.private = PrivateData::new(reject.private_data).unwrap_or(PrivateData::EMPTY);
+    close::finish(view, now, slot, CloseReason::Rejected(reject.reason));
+    Disposition::Consumed
+}
+
+/// A valid packet of the peer arrived: it has our ACCEPT.
+pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
+    let owner = view.connections.at_mut(slot);
+    owner.clock.last_heard = now;
+    if let State::Accepting { .. } = owner.state {
+        owner.become_state(State::Open);
+        owner.owed.accept = false;
+        *view.half_open = view.half_open.saturating_sub(1);
+        let event = Event::Connected { connection: owner.handle(slot) };
+        view.push_event(event);
+    }
+}
+
+/// The application accepts.
+pub(crate) fn accept(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    domain: ProtectionDomain,
+    private_data: &[u8],
+) -> Result<(), OpenError> {
+    let private = PrivateData::new(private_data).ok_or(OpenError::PrivateData)?;
+    let owner = view.connections.at_mut(slot);
+    owner.domain = domain;
+    owner.private = private;
+    owner.become_state(State::Accepting { attempt: Attempt::at(now) });
+    start_work(view, now, slot);
+    view.arm(slot, now);
+    Ok(())
+}
+
+/// The application refuses.
+pub(crate) fn reject(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    reason: RejectReason,
+    private_data: &[u8],
+) -> Result<(), OpenError> {
+    let private = PrivateData::new(private_data).ok_or(OpenError::PrivateData)?;
+    let owner = view.connections.at_mut(slot);
+    owner.private = private;
+    owner.owed.reject = Some(reason);
+    close::finish(view, now, slot, CloseReason::Local);
+    Ok(())
+}
+
+/// Sends the control packets that are owed.
+pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sink: &mut Sink<'_>) {
+    let incarnation = view.incarnation;
+    let owner = view.connections.at(slot);
+    let (owed, ids) = (owner.owed, owner.ids);
+    let hello = |cookie, echoed_nonce, private_data| Connect {
+        wants_checksum: view.config.checksum_wanted,
+        implicit: false,
+        connection: ids.local,
+        nonce: ids.local_nonce,
+        incarnation,
+        features: 0,
+        mtu_bytes: u32::from(view.config.mtu_bytes),
+        service: owner.service,
+        streams: u16::try_from(owner.terms.streams).unwrap_or(u16::MAX),
+        paths: view.config.paths_per_plane.min(view.paths_per_connection),
+        reads: view.config.reads_granted,
+        held: view.config.reads_granted,
+        message_window: view.config.message_window,
+        csn_window: view.csn_window,
+        initial_credits: view.config.initial_credits,
+        start_allowance_kib: view.config.window_bytes_max >> 10,
+        echoed_nonce,
+        cookie,
+        planes: PlaneAddresses::EMPTY,
+        private_data,
+    };
+    let nonce_xor = ids.local_nonce ^ ids.remote_nonce;
+    let next_csn = owner.outbound.next_csn;
+    let closing = |quote| Close { reason: 0, next_csn, sender: ids.local, nonce_xor, quote };
+    let private = owner.private.as_slice();
+    let no_cookie = [0; COOKIE_BYTES];
+    let mut done = owed;
+    let mut send = |control: Control<'_>, to: WireConnectionId, pad: bool| {
+        sink.emit(|transmit| {
+            address(transmit, owner, SourcePort::Receive, true);
+            write_control(transmit, now, to, &control)?;
+            transmit.padding = if pad { CONNECT_BYTES.saturating_sub(transmit.header_length) } else { 0 };
+            Ok(())
+        })
+    };
+    if let (true, State::Connecting { cookie, .. }) = (owed.connect, owner.state) {
+        done.connect = !send(Control::Connect(hello(cookie, 0, private)), WireConnectionId(0), true);
+    }
+    if owed.accept {
+        done.accept = !send(Control::Accept(hello(no_cookie, ids.remote_nonce, private)), ids.remote, false);
+    }
+    if owed.confirm {
+        done.confirm = !send(Control::Confirm(Confirm { echoed_nonce: ids.remote_nonce }), ids.remote, false);
+    }
+    if let Some(reason) = owed.reject {
+        let reject = Reject { reason, echoed_nonce: ids.remote_nonce, private_data: private };
+        done.reject = if send(Control::Reject(reject), ids.remote, false) { None } else { owed.reject };
+    }
+    if owed.close {
+        done.close = !send(Control::Close(closing(None)), ids.remote, false);
+    }
+    if owed.close_ack || owed.close_ack_quote.is_some() {
+        let sent = send(Control::CloseAck(closing(owed.close_ack_quote)), ids.remote, false);
+        done.close_ack = owed.close_ack && !sent;
+        done.close_ack_quote = owed.close_ack_quote.filter(|_| !sent);
+    }
+    view.connections.at_mut(slot).owed = done;
+}
+
+/// Writes a control packet into a descriptor.
+pub(crate) fn write_control(
+    transmit: &mut crate::transmit::Transmit,
+    now: Instant,
+    to: WireConnectionId,
+    control: &Control<'_>,
+) -> Result<(), BufferTooSmall> {
+    let base = Base {
+        kind: PacketType::Control,
+        flags: 0,
+        path: PathId(0),
+        epoch: 0,
+        connection: to,
+        psn: Psn::new(0),
+        timestamp: now.wire_timestamp(),
+        checksum: 0,
+    };
+    let mut length = base.emit(&mut transmit.header)?;
+    length += control.emit(transmit.header.get_mut(length..).ok_or(BufferTooSmall)?)?;
+    transmit.header_length = u16::try_from(length).map_err(|_| BufferTooSmall)?;
+    Ok(())
+}

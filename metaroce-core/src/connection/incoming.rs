@@ -1,0 +1,199 @@
+//! Packets of an open connection: DATA, ACK, PROBE, PROBE_REPLY.
+
+use crate::connection::{Connection, OwedReply, State, ack, close, feedback, handshake, paths, reply};
+use crate::delivery::Seen;
+use crate::memory::Memory;
+use crate::path::{Arrival, Due, Path, Verdict};
+use crate::stats::DropReason;
+use crate::stream::{self, Judged};
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::{Datagram, Disposition};
+use crate::view::View;
+use crate::wire::{AckBody, Base, DataHeader, OpFlags, Opcode, PacketType, Probe, ProbeReply};
+
+/// A packet other than CONTROL arrived; its checksum has not been looked at.
+pub(crate) fn on_packet(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    base: &Base,
+    body: &[u8],
+    memory: &mut dyn Memory,
+) -> Disposition {
+    let Some(slot) = handshake::find_local(view, base.connection) else {
+        if base.kind.takes_psn() {
+            reply::reset_unknown(view, datagram);
+        }
+        return Disposition::Dropped(DropReason::UnknownConnection);
+    };
+    let owner = view.connections.at(slot);
+    if let State::Resting { .. } = owner.state {
+        if base.kind.takes_psn() {
+            close::answer_at_rest(view, datagram, slot);
+        }
+        return Disposition::Dropped(DropReason::UnexpectedState);
+    }
+    if !owner.takes_packets() {
+        return Disposition::Dropped(DropReason::UnexpectedState);
+    }
+    let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
+    let result = match base.kind {
+        PacketType::Data => on_data(view, now, datagram, base, at, body, memory),
+        PacketType::Probe => on_probe(view, now, datagram, base, at, body),
+        PacketType::Ack => on_ack(view, now, slot, body),
+        PacketType::ProbeReply => on_probe_reply(view, now, slot, body),
+        PacketType::Control => Disposition::Dropped(DropReason::UnexpectedState),
+    };
+    if !matches!(result, Disposition::Dropped(_)) {
+        handshake::heard(view, now, slot);
+    }
+    result
+}
+
+fn on_data(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    base: &Base,
+    at: Idx<Path>,
+    body: &[u8],
+    memory: &mut dyn Memory,
+) -> Disposition {
+    let Ok((header, payload)) = DataHeader::parse(body) else {
+        return Disposition::Dropped(DropReason::Malformed);
+    };
+    if header.check(payload.len()).is_err() || header.opcode == Opcode::Datagram {
+        return Disposition::Dropped(DropReason::Malformed);
+    }
+    let Some(slot) = handshake::find_local(view, base.connection) else {
+        return Disposition::Dropped(DropReason::UnknownConnection);
+    };
+    let (inbound, words) = view.inbound(slot);
+    let (verdict, duplicate) = match inbound.seen(words, header.csn) {
+        Seen::Outside => return Disposition::Dropped(DropReason::CsnOutsideWindow),
+        Seen::Judged(verdict) => (verdict, true),
+        Seen::New => (deliver(view, now, slot, &header, payload, memory), false),
+    };
+    let stats = &mut view.connections.at_mut(slot).stats;
+    if duplicate {
+        stats.duplicates_received += 1;
+    } else if verdict == Verdict::Accepted {
+        stats.packets_accepted += 1;
+        stats.bytes_placed += payload.len() as u64;
+    }
+    let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
+    enter(view, now, slot, at, arrival(datagram, base), verdict, urgent);
+    if duplicate {
+        view.stats.duplicates += 1;
+        return Disposition::Duplicate;
+    }
+    if verdict == Verdict::Refused {
+        view.stats.refused += 1;
+    }
+    Disposition::Consumed
+}
+
+/// Judges a packet whose CSN is new, and writes its verdict down.
+fn deliver(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    header: &DataHeader,
+    payload: &[u8],
+    memory: &mut dyn Memory,
+) -> Verdict {
+    let accepted = match header.opcode {
+        Opcode::Void => false,
+        Opcode::ReadResponse | Opcode::AtomicResponse => {
+            stream::on_response(view, now, slot, header, payload, memory).is_some()
+        }
+        Opcode::Result => {
+            stream::on_result(view, now, slot, header);
+            true
+        }
+        Opcode::StreamReset => stream::on_stream_reset(view, now, slot, header),
+        _ => stream::on_request(view, now, slot, header, payload, memory) == Judged::Accepted,
+    };
+    let verdict = if accepted { Verdict::Accepted } else { Verdict::Refused };
+    let (inbound, words) = view.inbound(slot);
+    inbound.judge(words, header.csn, verdict);
+    verdict
+}
+
+fn arrival(datagram: &Datagram<'_>, base: &Base) -> Arrival {
+    Arrival { psn: base.psn, timestamp: base.timestamp, epoch: base.epoch, ecn: datagram.ecn }
+}
+
+/// Enters a packet into its path, and has the acknowledgement sent when it is due.
+fn enter(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    at: Idx<Path>,
+    arrival: Arrival,
+    verdict: Verdict,
+    urgent: bool,
+) {
+    if view.paths.at(at).received.must_snapshot(arrival.psn) {
+        ack::snapshot(view, now, slot, at);
+    }
+    let ack_packets = u32::from(view.config.ack_packets);
+    let ack_delay_ns = view.config.ack_delay_ns_max;
+    let path = view.paths.at_mut(at);
+    let due = path.received.on_packet(now, arrival, verdict, ack_packets);
+    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    let owner = view.connections.at_mut(slot);
+    if urgent || due == Due::Now {
+        owner.paths.due |= bit;
+        view.mark_ready(slot);
+    } else {
+        owner.paths.pending |= bit;
+        if owner.clock.ack_at == Instant::FAR_FUTURE {
+            owner.clock.ack_at = now.after(ack_delay_ns);
+        }
+        let ack_at = owner.clock.ack_at;
+        view.arm(slot, ack_at);
+    }
+}
+
+fn on_probe(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    base: &Base,
+    at: Idx<Path>,
+    body: &[u8],
+) -> Disposition {
+    let Ok((probe, _padding)) = Probe::parse(body) else {
+        return Disposition::Dropped(DropReason::Malformed);
+    };
+    let Some(slot) = handshake::find_local(view, base.connection) else {
+        return Disposition::Dropped(DropReason::UnknownConnection);
+    };
+    enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, true);
+    let owed = OwedReply { path: base.path, token: probe.token, stream: probe.stream };
+    let replies = &mut view.connections.at_mut(slot).paths.replies;
+    if let Some(room) = replies.iter_mut().find(|reply| reply.is_none()) {
+        *room = Some(owed);
+    }
+    Disposition::Consumed
+}
+
+fn on_ack(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, body: &[u8]) -> Disposition {
+    let Ok((ack, frames)) = AckBody::parse(body) else { return Disposition::Dropped(DropReason::Malformed) };
+    feedback::on_ack(view, now, slot, ack, frames)
+}
+
+fn on_probe_reply(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, body: &[u8]) -> Disposition {
+    let Ok((answer, frames)) = ProbeReply::parse(body) else {
+        return Disposition::Dropped(DropReason::Malformed);
+    };
+    let result = feedback::on_ack(view, now, slot, answer.ack, frames);
+    if result == Disposition::Consumed
+        && let Some(at) = view.connections.at(slot).path(answer.ack.path)
+    {
+        paths::on_probe_answered(view, slot, at, answer.token);
+    }
+    result
+}

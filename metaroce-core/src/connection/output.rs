@@ -1,0 +1,462 @@
+//! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
+
+use crate::connection::{Connection, ack, handshake, paths};
+use crate::delivery::{Cause, Packet, Place};
+use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
+use crate::list::Links;
+use crate::path::{Path, Transmission};
+use crate::stream::{NextCut, Work, WorkKind, next_cut};
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::{Ecn, SourcePort, Transmit};
+use crate::view::View;
+use crate::wire::{
+    Base, BufferTooSmall, DATA_HEADER_BYTES_MAX, DataHeader, OpFlags, Opcode, PROBE_BYTES, PacketType, Probe,
+};
+
+/// Packets that one connection sends before the next has its turn.
+const TURN_PACKETS: usize = 64;
+/// The window below which the packet that fills it asks for an acknowledgement at once, in packets.
+const SMALL_WINDOW_PACKETS: u64 = 8;
+
+/// The caller's descriptors, filled from the front.
+pub(crate) struct Sink<'a> {
+    out: &'a mut [Transmit],
+    used: usize,
+}
+
+impl<'a> Sink<'a> {
+    pub(crate) fn new(out: &'a mut [Transmit]) -> Self {
+        Self { out, used: 0 }
+    }
+
+    pub(crate) const fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.used >= self.out.len()
+    }
+
+    /// Writes the next descriptor with `write`; keeps it if that succeeds.
+    pub(crate) fn emit(&mut self, write: impl FnOnce(&mut Transmit) -> Result<(), BufferTooSmall>) -> bool {
+        let Some(transmit) = self.out.get_mut(self.used) else { return false };
+        transmit.padding = 0;
+        transmit.part_count = 0;
+        let written = write(transmit).is_ok();
+        debug_assert!(written, "a header did not fit");
+        self.used += usize::from(written);
+        written
+    }
+}
+
+/// Addresses a descriptor to the peer, over `path` or from the receive port.
+pub(crate) fn address(
+    transmit: &mut Transmit,
+    connection: &Connection,
+    source: SourcePort,
+    checksummed: bool,
+) {
+    transmit.destination = connection.remote;
+    transmit.plane = 0;
+    transmit.source = source;
+    transmit.ecn = Ecn::Ect0;
+    transmit.checksummed = checksummed;
+}
+
+/// The base header of a packet over `path`.
+pub(crate) fn base(now: Instant, connection: &Connection, path: &Path, kind: PacketType, psn: Psn) -> Base {
+    Base {
+        kind,
+        flags: 0,
+        path: path.id,
+        epoch: path.epoch,
+        connection: connection.ids.remote,
+        psn,
+        timestamp: now.wire_timestamp(),
+        checksum: 0,
+    }
+}
+
+/// Fills descriptors with what the connection has to send. Returns whether it may have more.
+pub(crate) fn fill(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    sink: &mut Sink<'_>,
+) -> bool {
+    let start = sink.used();
+    handshake::fill_control(view, now, connection, sink);
+    if !view.connections.at(connection).takes_packets() {
+        return false;
+    }
+    ack::fill_replies(view, now, connection, sink);
+    ack::fill_acks(view, now, connection, sink);
+    loop {
+        if sink.is_full() || sink.used() - start >= TURN_PACKETS {
+            return true;
+        }
+        let sent = fill_again(view, now, connection, sink)
+            || fill_renewed(view, now, connection, sink)
+            || fill_new(view, now, connection, sink);
+        if !sent {
+            break;
+        }
+    }
+    fill_probes(view, now, connection, sink)
+}
+
+/// Sends one packet that goes again, of the first path that has one and room.
+fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
+    let owner = view.connections.at(connection);
+    let mut left = owner.paths.again;
+    while left != 0 {
+        let number = left.trailing_zeros();
+        left &= left - 1;
+        let at = Idx::new(owner.paths.first.raw().wrapping_add(number));
+        let path = view.paths.at_mut(at);
+        let Some(packet) = path.sending.again.front() else {
+            view.connections.at_mut(connection).paths.again &= !(1 << number);
+            return fill_again_rest(view, now, connection, sink);
+        };
+        let bytes = u64::from(view.packets.at(packet).length) + DATA_HEADER_BYTES_MAX as u64;
+        if !path.has_room(bytes)
+            || (bytes > u64::from(path.probing.mtu_bytes) && !view.packets.at(packet).void)
+        {
+            continue;
+        }
+        if view.transmissions.available() == 0 {
+            return false;
+        }
+        path.sending.again.remove(&mut view.packets, packet);
+        let cause = match view.packets.at(packet).place {
+            Place::Again { cause, .. } => cause,
+            _ => Cause::Timeout,
+        };
+        // What belongs to a request that can only fail goes as VOID.
+        let work = view.packets.at(packet).work;
+        if view.works.at(work).failed.is_some() {
+            view.packets.at_mut(packet).void = true;
+        }
+        let stats = &mut view.connections.at_mut(connection).stats;
+        match cause {
+            Cause::Lost => stats.retransmitted += 1,
+            Cause::Timeout => stats.retransmitted_by_timeout += 1,
+        }
+        return send_packet(view, now, connection, at, packet, sink);
+    }
+    false
+}
+
+/// One path's queue turned out empty: its bit is clear now, so this recurs at most once per path.
+fn fill_again_rest(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    sink: &mut Sink<'_>,
+) -> bool {
+    view.connections.at(connection).paths.again != 0 && fill_again(view, now, connection, sink)
+}
+
+/// Sends one packet that was refused and whose time has come, under a new CSN.
+fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
+    let owner = view.connections.at(connection);
+    let Some(packet) = owner.renewed.front() else { return false };
+    if !owner.outbound.has_room(&view.packets) || view.transmissions.available() == 0 {
+        return false;
+    }
+    let bytes = u64::from(view.packets.at(packet).length) + DATA_HEADER_BYTES_MAX as u64;
+    let Some(at) = path_for(view, connection, bytes) else { return false };
+    let owner = view.connections.at_mut(connection);
+    owner.renewed.remove(&mut view.packets, packet);
+    owner.outbound.enter(&mut view.packets, packet);
+    send_packet(view, now, connection, at, packet, sink)
+}
+
+/// Cuts one new packet off a response or a request, and sends it.
+fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
+    let owner = view.connections.at(connection);
+    if !owner.outbound.has_room(&view.packets)
+        || view.packets.available() == 0
+        || view.transmissions.available() == 0
+    {
+        return false;
+    }
+    let Some(work) = next_work(view, connection) else { return false };
+    let payload_bytes = view.connections.at(connection).paths.payload_bytes;
+    let left = work_left(view.works.at(work));
+    let bytes = u64::from(left.min(u32::from(payload_bytes))) + DATA_HEADER_BYTES_MAX as u64;
+    let Some(at) = path_for(view, connection, bytes) else { return false };
+    let NextCut { offset, length } = next_cut(view, now, work, payload_bytes);
+    let owner = view.connections.at_mut(connection);
+    if owner.outbound.packets.is_empty() {
+        owner.clock.busy_since = now;
+    }
+    let Some(packet) = view.packets.allocate(Packet { connection, work, offset, length, ..Packet::EMPTY })
+    else {
+        return false;
+    };
+    owner.outbound.enter(&mut view.packets, packet);
+    send_packet(view, now, connection, at, packet, sink)
+}
+
+/// The work whose turn it is: responses and requests alternate, streams go round robin by message piece.
+fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Work>> {
+    let owner = view.connections.at_mut(connection);
+    let streams = &mut owner.streams;
+    let response = streams.responses.front();
+    let stream = streams.scheduled.front();
+    let serve_response = match (response, stream) {
+        (Some(_), None) => true,
+        (Some(_), Some(_)) => !streams.responses_served,
+        _ => false,
+    };
+    streams.responses_served = serve_response;
+    if serve_response {
+        let work = response?;
+        let left = work_left(view.works.at(work));
+        if left <= u32::from(owner.paths.payload_bytes) {
+            // This cut is its last.
+            streams.responses.remove(&mut view.works, work);
+        }
+        return Some(work);
+    }
+    let stream = stream?;
+    // The next stream has its turn after this burst.
+    if owner.paths.burst.is_none() {
+        streams.scheduled.remove(&mut view.streams, stream);
+        streams.scheduled.push_back(&mut view.streams, stream);
+    }
+    view.streams.at(stream).requester.cursor.get()
+}
+
+fn work_left(work: &Work) -> u32 {
+    match work.progress {
+        crate::stream::Cut::From(offset) => work.carried().saturating_sub(offset),
+        crate::stream::Cut::Done => 0,
+    }
+}
+
+/// The path of the burst under way while it has room, else the start of a new burst.
+fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+    let owner = view.connections.at(connection);
+    if let Some((at, left)) = owner.paths.burst {
+        let path = view.paths.at(at);
+        if path.takes_data() && path.has_room(bytes) && u64::from(path.probing.mtu_bytes) >= bytes {
+            view.connections.at_mut(connection).paths.burst =
+                left.checked_sub(1).map(|left| (at, left)).filter(|(_, left)| *left > 0);
+            return Some(at);
+        }
+        view.connections.at_mut(connection).paths.burst = None;
+    }
+    let at = paths::choose(view, connection, bytes)?;
+    let burst = view.config.burst_packets.saturating_sub(1);
+    view.connections.at_mut(connection).paths.burst = (burst > 0).then_some((at, burst));
+    Some(at)
+}
+
+/// Sends a packet over a path: a new transmission under the path's next PSN.
+fn send_packet(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    packet: Idx<Packet>,
+    sink: &mut Sink<'_>,
+) -> bool {
+    let entry = *view.packets.at(packet);
+    let work = *view.works.at(entry.work);
+    let path = view.paths.at(at);
+    let psn = path.sending.psn_next;
+    let owner = view.connections.at(connection);
+    let header = data_header(owner, path, &work, &entry);
+    let base = base(now, owner, path, PacketType::Data, psn);
+    let source = SourcePort::Path(path.source_port);
+    let mut bytes = 0;
+    let sent = sink.emit(|transmit| {
+        address(transmit, owner, source, owner.terms.checksum_out);
+        let mut at = base.emit(&mut transmit.header)?;
+        at += header.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
+        if let WorkKind::AtomicResponse { value } = work.kind
+            && header.opcode == Opcode::AtomicResponse
+        {
+            let room = transmit.header.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>());
+            *room.ok_or(BufferTooSmall)? = value.to_be_bytes();
+            at += 8;
+        }
+        transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        if !entry.void {
+            (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.length));
+        }
+        bytes = transmit.datagram_length();
+        Ok(())
+    });
+    if !sent {
+        return false;
+    }
+    let transmission = Transmission {
+        packet,
+        csn: entry.csn,
+        psn,
+        sent_at: now,
+        bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
+        epoch: path.epoch,
+        rescued: false,
+        links: Links::UNLINKED,
+    };
+    view.packets.at_mut(packet).place = Place::InFlight { path: at, psn };
+    record(view, now, connection, at, transmission);
+    let stats = &mut view.connections.at_mut(connection).stats;
+    stats.packets_sent += 1;
+    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.length });
+    true
+}
+
+/// The DATA header of a packet.
+fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) -> DataHeader {
+    let carried = work.carried();
+    let last = packet.offset.saturating_add(u32::from(packet.length)) >= carried;
+    let packet_bytes = u64::from(packet.length) + DATA_HEADER_BYTES_MAX as u64;
+    let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
+        && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;
+    let few_in_flight = path.sending.in_flight.len() < 2;
+    let mut flags = if packet.void { OpFlags::NONE } else { work.flags(last) };
+    if fills_small_window || few_in_flight {
+        flags = flags.with(OpFlags::ACK_NOW);
+    }
+    let header = DataHeader {
+        opcode: if packet.void { Opcode::Void } else { work.opcode() },
+        flags,
+        stream: work.stream_id,
+        csn: packet.csn,
+        msn: work.msn,
+        offset: packet.offset,
+        length: work.length,
+        receive_index: if work.consumes_receive() { work.receive_index } else { ReceiveIndex::new(0) },
+        demand_kib: u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX),
+        remote: None,
+        operands: None,
+        match_bits: None,
+        immediate: None,
+        signal: None,
+    };
+    if packet.void {
+        return header;
+    }
+    DataHeader {
+        remote: work.remote_at(packet.offset),
+        operands: work.operands(),
+        immediate: work.immediate(last),
+        ..header
+    }
+}
+
+/// Enters a transmission into its path, and arms the path's timers.
+fn record(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    transmission: Transmission,
+) {
+    let path = view.paths.at_mut(at);
+    path.sending.psn_next = path.sending.psn_next.plus(1);
+    path.counters.sent += 1;
+    if path.sending.inflight_bytes == 0 {
+        path.timeouts.since = now;
+    }
+    path.sending.last_sent = now;
+    path.sending.inflight_bytes += u64::from(transmission.bytes);
+    let pto =
+        path.rtt.pto_ns(view.config.rtt_ns_initial, view.config.ack_delay_ns_max, view.config.pto_ns_min);
+    if let Some(slot) = view.transmissions.allocate(transmission) {
+        path.sending.in_flight.push_back(&mut view.transmissions, slot);
+    }
+    view.arm(connection, now.after(pto));
+}
+
+/// Sends the PROBEs that are owed: path MTU, probe timeouts, dead paths, a blocked stream's question. Returns whether
+/// some could not go.
+fn fill_probes(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
+    if !view.connections.at(connection).may_send_requests() {
+        return false;
+    }
+    for at in view.connections.at(connection).path_indices() {
+        if view.paths.at(at).probing.owed {
+            if sink.is_full() || view.transmissions.available() == 0 {
+                return true;
+            }
+            let path = view.paths.at_mut(at);
+            path.probing.owed = false;
+            path.probing.tries = path.probing.tries.saturating_add(1);
+            let rto = path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min);
+            path.probing.deadline = now.after(rto);
+            let (token, size) = (path.probing.token, path.probing.candidate_bytes);
+            send_probe(view, now, connection, at, token, size, sink);
+            view.arm(connection, now.after(rto));
+        }
+        let asks = view.connections.at(connection).paths.ask.is_some() && view.paths.at(at).takes_data();
+        if view.paths.at(at).timeouts.probe_owed || asks {
+            if sink.is_full() || view.transmissions.available() == 0 {
+                return true;
+            }
+            view.paths.at_mut(at).timeouts.probe_owed = false;
+            let token = view.rng.next_u64();
+            send_probe(view, now, connection, at, token, 0, sink);
+        }
+    }
+    false
+}
+
+/// Sends one PROBE, padded to `size` bytes.
+fn send_probe(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    token: u64,
+    size: u16,
+    sink: &mut Sink<'_>,
+) {
+    let owner = view.connections.at_mut(connection);
+    let stream = owner.paths.ask.take().unwrap_or(StreamId::NONE);
+    let owner = view.connections.at(connection);
+    let path = view.paths.at(at);
+    let psn = path.sending.psn_next;
+    let base = base(now, owner, path, PacketType::Probe, psn);
+    let demand_kib = u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+    let probe = Probe { stream, demand_kib, token };
+    let source = SourcePort::Path(path.source_port);
+    let sent = sink.emit(|transmit| {
+        address(transmit, owner, source, owner.terms.checksum_out);
+        let mut at = base.emit(&mut transmit.header)?;
+        at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
+        transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        transmit.padding = size.saturating_sub(transmit.header_length);
+        Ok(())
+    });
+    if sent {
+        let transmission = Transmission {
+            psn,
+            sent_at: now,
+            bytes: u16::try_from(crate::wire::BASE_BYTES + PROBE_BYTES).unwrap_or(u16::MAX),
+            epoch: path.epoch,
+            ..Transmission::EMPTY
+        };
+        record(view, now, connection, at, transmission);
+    }
+}
+
+/// Fills descriptors with acknowledgements that had to be written down.
+pub(crate) fn fill_snapshots(view: &mut View<'_>, now: Instant, sink: &mut Sink<'_>) {
+    while !sink.is_full() {
+        let Some(snapshot) = view.snapshots.pop() else { break };
+        let alive = view
+            .connections
+            .get(snapshot.connection)
+            .is_some_and(|owner| owner.generation == snapshot.generation && owner.takes_packets());
+        if alive {
+            ack::emit(view, now, snapshot.connection, &[Some((snapshot.body, snapshot.refused))], sink);
+        }
+    }
+}

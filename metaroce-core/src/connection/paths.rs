@@ -1,0 +1,330 @@
+//! The set of paths: opening, choosing, moving, suspecting, reviving, and the search for the path MTU.
+
+use crate::config::Config;
+use crate::congestion::WindowBounds;
+use crate::connection::Connection;
+use crate::delivery::{Cause, Packet, Place};
+use crate::ids::{PathId, Psn};
+use crate::path::{MTU_BYTES_START, Path, Probing, Rtt, Timeouts};
+use crate::rng::Rng;
+use crate::stats::PathState;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::view::View;
+use crate::wire::DATA_HEADER_BYTES_MAX;
+
+/// Padded probes of one size before the next smaller size is tried.
+const MTU_TRIES: u8 = 3;
+/// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
+const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
+/// Longest delay between two probes of a dead path, ns.
+const REVIVAL_NS_MAX: u64 = 100_000_000;
+/// Answers that bring a dead path back.
+const ANSWERS: u32 = 3;
+
+/// What the congestion control may do with a path of this connection.
+pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
+    WindowBounds {
+        packet_bytes: u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64,
+        window_bytes_max: u64::from(config.window_bytes_max),
+        delay_target_ns: config.delay_target_ns,
+    }
+}
+
+/// Opens all paths of a connection whose terms are known.
+pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
+    let owner = view.connections.at_mut(connection);
+    owner.paths.count = owner.terms.paths;
+    owner.paths.first = Idx::new(connection.raw().saturating_mul(u32::from(view.paths_per_connection)));
+    owner.paths.payload_bytes = MTU_BYTES_START.saturating_sub(HEADER);
+    let bounds = bounds(owner, view.config);
+    let first_port = u32::from(view.config.source_ports.first);
+    let ports = u32::from(view.config.source_ports.last).saturating_sub(first_port) + 1;
+    // Neighbouring ports from a random start: no two paths of a connection share one, as far as the range allows.
+    let start = view.rng.below(ports);
+    for (number, at) in (0u8..).zip(owner.path_indices()) {
+        let port = first_port + (start + u32::from(number)) % ports.max(1);
+        let psn = Psn::new(view.rng.next_u32());
+        let path = view.paths.at_mut(at);
+        *path =
+            Path { id: PathId(number), source_port: u16::try_from(port).unwrap_or(u16::MAX), ..Path::EMPTY };
+        path.sending.psn_first = psn;
+        path.sending.psn_next = psn;
+        path.sending.tolerance = u32::from(view.config.reorder_tolerance);
+        view.config.congestion.on_start(&mut path.window, &bounds);
+        begin_mtu_search(path, view.rng, view.connections.at(connection).terms.mtu_bytes);
+    }
+    view.mark_ready(connection);
+}
+
+/// Bytes of header in every full packet.
+const HEADER: u16 = 80;
+const _: () = assert!(HEADER as usize == DATA_HEADER_BYTES_MAX);
+
+/// Starts the search for the largest packet that the path's route carries.
+fn begin_mtu_search(path: &mut Path, rng: &mut Rng, mtu_bytes: u16) {
+    path.probing = Probing {
+        mtu_bytes: MTU_BYTES_START,
+        candidate_bytes: if mtu_bytes > MTU_BYTES_START { mtu_bytes } else { 0 },
+        token: rng.next_u64(),
+        tries: 0,
+        deadline: Instant::FAR_FUTURE,
+        owed: mtu_bytes > MTU_BYTES_START,
+    };
+}
+
+/// The padded probe under way was answered.
+pub(crate) fn on_probe_answered(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, token: u64) {
+    let path = view.paths.at_mut(at);
+    if path.probing.candidate_bytes == 0 || path.probing.token != token {
+        return;
+    }
+    path.probing.mtu_bytes = path.probing.candidate_bytes;
+    path.probing.candidate_bytes = 0;
+    path.probing.deadline = Instant::FAR_FUTURE;
+    set_payload(view, connection);
+}
+
+/// The padded probe under way was not answered in time: again, or the next smaller size.
+pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    let probing = &mut path.probing;
+    probing.deadline = Instant::FAR_FUTURE;
+    probing.token = view.rng.next_u64();
+    if probing.tries >= MTU_TRIES {
+        probing.tries = 0;
+        probing.candidate_bytes =
+            MTU_LADDER.into_iter().find(|&size| size < probing.candidate_bytes).unwrap_or(0);
+    }
+    probing.owed = probing.candidate_bytes > probing.mtu_bytes;
+    if probing.owed {
+        view.mark_ready(connection);
+    }
+}
+
+/// Sets the payload of a full packet: the smallest that the paths in use carry; a path that carries less than half
+/// of the best stays out.
+fn set_payload(view: &mut View<'_>, connection: Idx<Connection>) {
+    let owner = view.connections.at_mut(connection);
+    let sizes = || owner.path_indices().map(|at| view.paths.at(at)).filter(|path| path.takes_data());
+    let largest = sizes().map(|path| path.probing.mtu_bytes).max().unwrap_or(MTU_BYTES_START);
+    let smallest = sizes()
+        .map(|path| path.probing.mtu_bytes)
+        .filter(|&bytes| bytes >= largest / 2)
+        .min()
+        .unwrap_or(MTU_BYTES_START);
+    owner.paths.payload_bytes = smallest.saturating_sub(HEADER);
+}
+
+/// The least loaded good path that has room for a packet of `bytes`; ties go by a random start. O(paths).
+pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+    let owner = view.connections.at(connection);
+    let count = u32::from(owner.paths.count);
+    let start = view.rng.below(count);
+    let mut best: Option<(u64, Idx<Path>)> = None;
+    let mut inflight = 0;
+    let mut blocked = None;
+    for step in 0..count {
+        let id = if start + step >= count { start + step - count } else { start + step };
+        let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
+        let path = view.paths.at(at);
+        inflight += path.sending.inflight_bytes;
+        if !path.takes_data() || u64::from(path.probing.mtu_bytes) < bytes {
+            continue;
+        }
+        if !path.has_room(bytes) {
+            blocked = Some(at);
+            continue;
+        }
+        let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
+        if best.is_none_or(|(least, _)| load < least) {
+            best = Some((load, at));
+        }
+    }
+    if inflight > 0 && inflight + bytes > u64::from(view.config.window_bytes_max) {
+        return None;
+    }
+    if best.is_none()
+        && let Some(at) = blocked
+    {
+        view.paths.at_mut(at).sending.window_limited = true;
+    }
+    best.map(|(_, at)| at)
+}
+
+/// Puts a packet into a path's queue of those that go again: on `home` if that is good, else on the least loaded.
+pub(crate) fn send_again(
+    view: &mut View<'_>,
+    connection: Idx<Connection>,
+    packet: Idx<Packet>,
+    home: Idx<Path>,
+    cause: Cause,
+) {
+    let target = if view.paths.at(home).takes_data() { home } else { best_other(view, connection, home) };
+    let path = view.paths.at_mut(target);
+    path.sending.again.push_back(&mut view.packets, packet);
+    view.packets.at_mut(packet).place = Place::Again { path: target, cause };
+    view.connections.at_mut(connection).paths.again |= 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    view.mark_ready(connection);
+}
+
+/// The good path with the least in flight and waiting, other than `home`; `home` itself if there is none. O(paths).
+fn best_other(view: &View<'_>, connection: Idx<Connection>, home: Idx<Path>) -> Idx<Path> {
+    view.connections
+        .at(connection)
+        .path_indices()
+        .filter(|&at| at != home && view.paths.at(at).takes_data())
+        .min_by_key(|&at| {
+            let sending = &view.paths.at(at).sending;
+            sending.inflight_bytes + (u64::from(sending.again.len()) << 12)
+        })
+        .unwrap_or(home)
+}
+
+/// Moves a path to another route.
+pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    let first = u32::from(view.config.source_ports.first);
+    let span = u32::from(view.config.source_ports.last).saturating_sub(first) + 1;
+    let owner = view.connections.at(connection);
+    let mut port = 0;
+    // A few tries for a port that no sibling has.
+    for _ in 0..8 {
+        port = u16::try_from(first + view.rng.below(span)).unwrap_or(u16::MAX);
+        if owner.path_indices().all(|other| view.paths.at(other).source_port != port) {
+            break;
+        }
+    }
+    let mtu_bytes = owner.terms.mtu_bytes;
+    let path = view.paths.at_mut(at);
+    path.move_to(port);
+    path.rtt = Rtt::NEW;
+    begin_mtu_search(path, view.rng, mtu_bytes);
+    set_payload(view, connection);
+    view.mark_ready(connection);
+}
+
+/// A retransmission timeout of a path. What is in flight goes again elsewhere if another path has progressed since;
+/// if none has, the peer may be paused, and only the oldest packet goes again.
+pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let owner = view.connections.at(connection);
+    let bounds = bounds(owner, view.config);
+    let others_progress = owner.clock.last_progress > view.paths.at(at).timeouts.since;
+    let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
+    let path = view.paths.at_mut(at);
+    path.counters.timeouts += 1;
+    path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
+    path.timeouts.since = now;
+    view.config.congestion.on_timeout(&mut path.window, &bounds);
+    if others_progress && has_other {
+        suspect(view, now, connection, at);
+    } else {
+        rescue(view, connection, at, 1);
+    }
+}
+
+/// No new data on the path; everything in flight goes again on others; a probe asks after it.
+fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    path.state = PathState::Suspect;
+    path.timeouts.probe_owed = true;
+    path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
+    path.timeouts.answers = 0;
+    let waiting = path.sending.again.len();
+    rescue(view, connection, at, u32::MAX);
+    // What waited to go again on this path moves, too.
+    for _ in 0..waiting {
+        let Some(packet) = view.paths.at_mut(at).sending.again.pop_front(&mut view.packets) else { break };
+        send_again(view, connection, packet, at, Cause::Timeout);
+    }
+    set_payload(view, connection);
+    view.mark_ready(connection);
+}
+
+/// Sends up to `count` of the oldest packets in flight on a path again. O(transmissions of the path).
+fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) {
+    let mut cursor = view.paths.at(at).sending.in_flight.front();
+    let mut rescued = 0;
+    while let Some(slot) = cursor {
+        if rescued >= count {
+            break;
+        }
+        let sending = &mut view.paths.at_mut(at).sending;
+        cursor = sending.in_flight.next(&view.transmissions, slot);
+        let transmission = view.transmissions.at_mut(slot);
+        if transmission.rescued {
+            continue;
+        }
+        transmission.rescued = true;
+        sending.inflight_bytes = sending.inflight_bytes.saturating_sub(u64::from(transmission.bytes));
+        let (packet, csn, psn) = (transmission.packet, transmission.csn, transmission.psn);
+        let current = view.packets.get(packet).is_some_and(|entry| {
+            entry.csn == csn
+                && entry.connection == connection
+                && entry.place == (Place::InFlight { path: at, psn })
+        });
+        if current {
+            send_again(view, connection, packet, at, Cause::Timeout);
+            rescued += 1;
+        }
+    }
+}
+
+/// The revival timer of a suspect, dead or returning path: it dies, or is probed again.
+pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    let base = path.rtt.smoothed_or(view.config.rtt_ns_initial).saturating_mul(3);
+    match path.state {
+        PathState::Good => {
+            path.timeouts.revival = Instant::FAR_FUTURE;
+            return;
+        }
+        PathState::Suspect => {
+            path.state = PathState::Dead;
+            path.timeouts.rto_count = 0;
+        }
+        PathState::Dead | PathState::Probing => {
+            path.state = PathState::Dead;
+            path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
+        }
+    }
+    path.timeouts.answers = 0;
+    path.timeouts.probe_owed = true;
+    let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
+    path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
+    // Each try takes another route: where the fabric has one that works, it is found.
+    repath(view, connection, at);
+}
+
+/// A transmission of the present route was told delivered on a path that was not good.
+pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    match path.state {
+        PathState::Good => {}
+        PathState::Suspect => revive(view, connection, at),
+        PathState::Dead | PathState::Probing => {
+            path.state = PathState::Probing;
+            path.timeouts.answers = path.timeouts.answers.saturating_add(1);
+            if path.timeouts.answers >= ANSWERS {
+                revive(view, connection, at);
+            } else {
+                path.timeouts.probe_owed = true;
+                let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+                path.timeouts.revival = now.after(view.config.rto_ns_min.max(rtt.saturating_mul(4)));
+                view.mark_ready(connection);
+            }
+        }
+    }
+}
+
+/// The path is in use again, with a window of two packets.
+fn revive(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    let bounds = bounds(view.connections.at(connection), view.config);
+    let path = view.paths.at_mut(at);
+    path.state = PathState::Good;
+    path.timeouts =
+        Timeouts { since: path.timeouts.since, revival: Instant::FAR_FUTURE, ..Timeouts::default() };
+    view.config.congestion.on_start(&mut path.window, &bounds);
+    view.config.congestion.on_timeout(&mut path.window, &bounds);
+    set_payload(view, connection);
+    view.mark_ready(connection);
+}

@@ -1,0 +1,260 @@
+//! What the application calls: regions, connections, streams, work.
+
+use super::{CloseMode, ConnectError, Endpoint};
+use crate::config::ConnectOptions;
+use crate::connection::{self, Connection, OpenError, Role, State};
+use crate::event::Status;
+use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, RegionId, StreamId};
+use crate::region::{self, RegionError, RegionOptions, RegisteredRegion};
+use crate::request::{PostError, Segment, WorkRequest};
+use crate::stats::{ConnectionStats, PathStats};
+use crate::storage::Storage;
+use crate::stream;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::view::View;
+use crate::wire::RejectReason;
+
+impl<S: Storage> Endpoint<S> {
+    /// Registers a stretch of memory; the backend knows it by [`RegionId::slot`].
+    ///
+    /// # Errors
+    /// [`RegionError::Full`], [`RegionError::Range`].
+    pub fn register_region(&mut self, options: RegionOptions) -> Result<RegisteredRegion, RegionError> {
+        let mut view = self.view().ok_or(RegionError::Full)?;
+        let generation = *view.next_generation;
+        *view.next_generation = generation.wrapping_add(1);
+        region::register(&mut view.regions, view.rng, generation, options)
+    }
+
+    /// Forgets a region. Afterwards no packet reaches it.
+    ///
+    /// # Errors
+    /// [`RegionError::InUse`] while work requests, receives or READs of a peer refer to it; [`RegionError::NoRegion`].
+    pub fn deregister_region(&mut self, region: RegionId) -> Result<(), RegionError> {
+        let mut view = self.view().ok_or(RegionError::NoRegion)?;
+        region::deregister(&mut view.regions, region)
+    }
+
+    /// Opens a connection. Streams may be opened and work posted at once; [`Event::Connected`](crate::Event) or
+    /// [`Event::Closed`](crate::Event) follows.
+    ///
+    /// # Errors
+    /// [`ConnectError::Full`], [`ConnectError::PrivateData`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        options: ConnectOptions<'_>,
+    ) -> Result<ConnectionHandle, ConnectError> {
+        let mut view = self.view().ok_or(ConnectError::Full)?;
+        let slot = connection::connect(&mut view, now, &options)?;
+        Ok(view.connections.at(slot).handle(slot))
+    }
+
+    /// Accepts an incoming connection; the peer may reach regions of `domain`.
+    ///
+    /// # Errors
+    /// [`ConnectError::State`] if it is not an incoming one; [`ConnectError::PrivateData`].
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        domain: ProtectionDomain,
+        private_data: &[u8],
+    ) -> Result<(), ConnectError> {
+        let mut view = self.view().ok_or(ConnectError::State)?;
+        let slot = incoming(&view, connection)?;
+        Ok(connection::accept(&mut view, now, slot, domain, private_data)?)
+    }
+
+    /// Refuses an incoming connection.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) -> Result<(), ConnectError> {
+        let mut view = self.view().ok_or(ConnectError::State)?;
+        let slot = incoming(&view, connection)?;
+        Ok(connection::reject(&mut view, now, slot, reason, private_data)?)
+    }
+
+    /// Closes a connection; [`Event::Closed`](crate::Event) follows.
+    ///
+    /// # Errors
+    /// [`ConnectError::State`] if there is no such connection.
+    pub fn close(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        mode: CloseMode,
+    ) -> Result<(), ConnectError> {
+        let mut view = self.view().ok_or(ConnectError::State)?;
+        let slot = find(&view, connection).ok_or(ConnectError::State)?;
+        connection::begin_close(&mut view, now, slot, mode == CloseMode::Flush);
+        Ok(())
+    }
+
+    /// The peer's private data, at most 256 bytes: of its CONNECT, until accepted; of its ACCEPT or REJECT.
+    pub fn private_data(&mut self, connection: ConnectionHandle) -> Option<&[u8]> {
+        let view = self.view()?;
+        let slot = find_any(&view, connection)?;
+        // The borrow of the view ends here; the table itself is borrowed anew.
+        let raw = slot.raw() as usize;
+        let tables = self.storage.tables();
+        tables.connections.get(raw).map(|slot| slot.value().private.as_slice())
+    }
+
+    /// Counters and estimates of a connection.
+    pub fn connection_stats(&mut self, connection: ConnectionHandle) -> Option<ConnectionStats> {
+        let view = self.view()?;
+        let owner = view.connections.at(find_any(&view, connection)?);
+        let bytes_in_flight = owner.path_indices().map(|at| view.paths.at(at).sending.inflight_bytes).sum();
+        Some(ConnectionStats {
+            bytes_in_flight,
+            streams: owner.streams.count,
+            paths: owner.paths.count,
+            ..owner.stats
+        })
+    }
+
+    /// Counters and estimates of a path; `None` past the last one.
+    pub fn path_stats(&mut self, connection: ConnectionHandle, path: PathId) -> Option<PathStats> {
+        let view = self.view()?;
+        let at = view.connections.at(find_any(&view, connection)?).path(path)?;
+        let path = view.paths.at(at);
+        Some(PathStats {
+            path: path.id,
+            epoch: path.epoch,
+            state: path.state,
+            source_port: path.source_port,
+            rtt_ns_base: path.rtt.base_ns(),
+            rtt_ns_smoothed: path.rtt.smoothed_or(0),
+            rtt_ns_latest: path.rtt.latest_ns(),
+            window_bytes: path.window.window_bytes,
+            inflight_bytes: path.sending.inflight_bytes,
+            mtu_bytes: path.probing.mtu_bytes,
+            packets_sent: path.counters.sent,
+            packets_delivered: path.counters.delivered,
+            packets_lost: path.counters.lost,
+            packets_marked: path.counters.marked,
+            timeouts: path.counters.timeouts,
+            repaths: path.counters.repaths,
+        })
+    }
+
+    /// Moves a path to a new source port.
+    ///
+    /// # Errors
+    /// [`ConnectError::State`] if there is no such connection or path.
+    pub fn repath(&mut self, connection: ConnectionHandle, path: PathId) -> Result<(), ConnectError> {
+        let mut view = self.view().ok_or(ConnectError::State)?;
+        let slot = find(&view, connection).ok_or(ConnectError::State)?;
+        let at = view.connections.at(slot).path(path).ok_or(ConnectError::State)?;
+        connection::repath(&mut view, slot, at);
+        Ok(())
+    }
+
+    /// An id that no stream of the connection has: even on the side that connected, odd on the other. The stream
+    /// comes to be when it is first used.
+    ///
+    /// # Errors
+    /// [`PostError::NoConnection`]; [`PostError::NoStream`] if all ids are taken.
+    pub fn open_stream(&mut self, connection: ConnectionHandle) -> Result<StreamId, PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        let limit = view.streams.capacity().saturating_add(1);
+        for _ in 0..limit {
+            let owner = view.connections.at_mut(slot);
+            let id =
+                StreamId(owner.streams.next_id.wrapping_mul(2) | u16::from(owner.role == Role::Acceptor));
+            owner.streams.next_id = owner.streams.next_id.wrapping_add(1);
+            if id != StreamId::NONE && stream::find(&view, slot, id).is_none() {
+                return Ok(id);
+            }
+        }
+        Err(PostError::NoStream)
+    }
+
+    /// Ends a stream: what is not complete completes as flushed, here and at the peer. Messages that are to arrive
+    /// must have completed before. The id may be used again after both sides have said so.
+    ///
+    /// # Errors
+    /// [`PostError::NoConnection`], [`PostError::NoStream`].
+    pub fn reset_stream(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        stream: StreamId,
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        let at = stream::find(&view, slot, stream).ok_or(PostError::NoStream)?;
+        stream::end_stream(&mut view, now, at, Status::Flushed);
+        Ok(())
+    }
+
+    /// Posts a work request; its completion follows as an event, in the order of the stream.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued then.
+    pub fn post(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+        stream: StreamId,
+        request: WorkRequest<'_>,
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        stream::post(&mut view, now, slot, stream, &request)
+    }
+
+    /// Posts a receive of up to four segments; SENDs and WRITEs with immediate of the stream consume them in order.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued then.
+    pub fn post_recv(
+        &mut self,
+        connection: ConnectionHandle,
+        stream: StreamId,
+        id: u64,
+        segments: &[Segment],
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        stream::post_recv(&mut view, slot, stream, id, segments)
+    }
+}
+
+/// The live connection that a handle names.
+fn find(view: &View<'_>, handle: ConnectionHandle) -> Option<Idx<Connection>> {
+    find_any(view, handle).filter(|&slot| {
+        !matches!(view.connections.at(slot).state, State::Ending { .. } | State::Resting { .. })
+    })
+}
+
+/// The connection that a handle names, also one that is over.
+fn find_any(view: &View<'_>, handle: ConnectionHandle) -> Option<Idx<Connection>> {
+    let slot = Idx::new(handle.slot);
+    view.connections.get(slot).filter(|owner| owner.generation == handle.generation).map(|_| slot)
+}
+
+fn incoming(view: &View<'_>, handle: ConnectionHandle) -> Result<Idx<Connection>, ConnectError> {
+    find(view, handle)
+        .filter(|&slot| view.connections.at(slot).state == State::Incoming)
+        .ok_or(ConnectError::State)
+}
+
+impl From<OpenError> for ConnectError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Full => Self::Full,
+            OpenError::PrivateData => Self::PrivateData,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Datagrams, time and events: the loop of every driver.
+
+use super::{Endpoint, Progress};
+use crate::config::Config;
+use crate::connection::{self, Sink, fill, fill_snapshots};
+use crate::crc;
+use crate::event::Event;
+use crate::memory::Memory;
+use crate::stats::DropReason;
+use crate::storage::Storage;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::{Datagram, Disposition, Transmit};
+use crate::view::View;
+use crate::wheel::Expiry;
+use crate::wire::{BASE_BYTES, Base, Control, PacketType, WireError};
+
+/// Timers that one call of `handle_timeout` looks at.
+const TIMERS_PER_CALL: usize = 64;
+
+impl<S: Storage> Endpoint<S> {
+    /// Takes in a received datagram, whole. Network junk is no error: it is dropped, counted, and named in the
+    /// answer.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: Datagram<'_>,
+        memory: &mut dyn Memory,
+    ) -> Disposition {
+        let Some(mut view) = self.view() else { return Disposition::Dropped(DropReason::NoRoom) };
+        let disposition = dispatch(&mut view, now, &datagram, memory);
+        let stats = &mut self.state.stats;
+        match disposition {
+            Disposition::Dropped(reason) => {
+                if let Some(count) = stats.dropped.get_mut(reason as usize) {
+                    *count += 1;
+                }
+            }
+            _ => stats.datagrams_received += 1,
+        }
+        disposition
+    }
+
+    /// Lets the timers fire that are due. Call when [`next_deadline`](Self::next_deadline) has come, until it says
+    /// [`Progress::Done`].
+    pub fn handle_timeout(&mut self, now: Instant) -> Progress {
+        let Some(mut view) = self.view() else { return Progress::Done };
+        for _ in 0..TIMERS_PER_CALL {
+            match view.wheel.poll_expired(now) {
+                Expiry::Expired(node) => connection::on_timer(&mut view, now, Idx::new(node.raw())),
+                Expiry::More => {}
+                Expiry::Idle => return Progress::Done,
+            }
+        }
+        Progress::More
+    }
+
+    /// Fills descriptors from the front; returns how many. Call again until it returns fewer than `out.len()`.
+    ///
+    /// A descriptor refers to registered memory: send it, or copy the payload, before the next call that may complete
+    /// its work request.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut [Transmit]) -> usize {
+        let Some(mut view) = self.view() else { return 0 };
+        let mut sink = Sink::new(out);
+        view.replies.fill(now, &mut sink);
+        fill_snapshots(&mut view, now, &mut sink);
+        for _ in 0..view.ready.len() {
+            if sink.is_full() {
+                break;
+            }
+            let Some(connection) = view.ready.pop_front(&mut view.connections) else { break };
+            if fill(&mut view, now, connection, &mut sink) {
+                view.mark_ready(connection);
+            }
+        }
+        // Those that stopped at the end of their turn, while others had nothing.
+        while !sink.is_full() {
+            let Some(connection) = view.ready.pop_front(&mut view.connections) else { break };
+            let before = sink.used();
+            if fill(&mut view, now, connection, &mut sink) {
+                view.mark_ready(connection);
+            }
+            if sink.used() == before {
+                break;
+            }
+        }
+        let sent = sink.used();
+        self.state.stats.datagrams_sent += sent as u64;
+        sent
+    }
+
+    /// The oldest event that has not been taken.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.view()?.events.pop()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called: a lower bound, `None` for never. Ask again
+    /// after every other call. O(1).
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        self.view()?.wheel.next_deadline()
+    }
+}
+
+fn dispatch(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    memory: &mut dyn Memory,
+) -> Disposition {
+    let (base, body) = match Base::parse(datagram.bytes) {
+        Ok(parsed) => parsed,
+        Err(WireError::Version) => return Disposition::Dropped(DropReason::Version),
+        Err(_) => return Disposition::Dropped(DropReason::Malformed),
+    };
+    let control = base.kind == PacketType::Control;
+    if (control || view.config.checksum_wanted) && !checksum_is_right(view.config, datagram.bytes, &base) {
+        return Disposition::Dropped(DropReason::Checksum);
+    }
+    if !control {
+        return connection::on_packet(view, now, datagram, &base, body, memory);
+    }
+    match Control::parse(body) {
+        Ok((control, _padding)) => connection::on_control(view, now, datagram, &base, &control),
+        Err(_) => Disposition::Dropped(DropReason::Malformed),
+    }
+}
+
+/// Whether the CRC32C over the whole datagram, its own field taken as zero, is the one in the field.
+fn checksum_is_right(config: &Config, bytes: &[u8], base: &Base) -> bool {
+    let Some((before, rest)) = bytes.split_at_checked(Base::CHECKSUM_FIELD.start) else { return false };
+    let Some(after) = rest.get(BASE_BYTES - Base::CHECKSUM_FIELD.start..) else { return false };
+    let checksum = config.checksum;
+    let state = checksum.update(crc::SEED, before);
+    let state = checksum.update(state, &[0; 4]);
+    crc::finish(checksum.update(state, after)) == base.checksum
+}

@@ -1,0 +1,131 @@
+//! What the core reports: completions, and changes of connections and streams.
+
+use core::net::SocketAddr;
+
+use crate::ids::{ConnectionHandle, StreamId};
+
+/// Something that the application may want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer asks to connect: answer with `accept` or `reject`. Its private data: `Endpoint::private_data`.
+    Incoming {
+        /// The new connection.
+        connection: ConnectionHandle,
+        /// Where the peer receives.
+        remote: SocketAddr,
+        /// The service number that it asks for.
+        service: u32,
+    },
+    /// The connection is open; work may flow. Private data of the acceptor: `Endpoint::private_data`.
+    Connected {
+        /// The connection.
+        connection: ConnectionHandle,
+    },
+    /// The connection is over; all its work requests have completed. The handle is dead.
+    Closed {
+        /// The connection.
+        connection: ConnectionHandle,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The peer was the first to use a stream.
+    StreamOpened {
+        /// The connection.
+        connection: ConnectionHandle,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A stream ended in error or was reset; its work requests complete as flushed. Other streams go on.
+    StreamEnded {
+        /// The connection.
+        connection: ConnectionHandle,
+        /// The stream.
+        stream: StreamId,
+        /// The status that ended it.
+        status: Status,
+    },
+    /// A work request is finished.
+    Completion(Completion),
+}
+
+/// The end of one work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The connection.
+    pub connection: ConnectionHandle,
+    /// The stream.
+    pub stream: StreamId,
+    /// The id given at posting.
+    pub id: u64,
+    /// What kind of request.
+    pub kind: CompletionKind,
+    /// How it ended.
+    pub status: Status,
+    /// Bytes moved: of the message for a receive, of the request for others.
+    pub bytes: u32,
+    /// The immediate of the message, for receives.
+    pub immediate: Option<u32>,
+    /// Whether the sender asked for a solicited event, for receives.
+    pub solicited: bool,
+}
+
+/// What kind of work request a completion ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompletionKind {
+    /// A posted SEND.
+    Send,
+    /// A posted WRITE, with or without immediate.
+    Write,
+    /// A posted READ.
+    Read,
+    /// A posted atomic.
+    Atomic,
+    /// A posted receive that a SEND consumed.
+    Receive,
+    /// A posted receive that a WRITE with immediate consumed.
+    ReceiveWrite,
+}
+
+/// How a work request, or a stream, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// It took effect.
+    Success,
+    /// The message does not fit the posted receive.
+    LocalLength,
+    /// A local region is gone or does not allow it.
+    LocalProtection,
+    /// The peer refused access: key, bounds or rights.
+    RemoteAccess,
+    /// The peer could not carry it out.
+    RemoteOperation,
+    /// The request is malformed in the eyes of the peer.
+    RemoteInvalid,
+    /// The peer had no receive posted for as many rounds as configured.
+    RnrExceeded,
+    /// Nothing progressed for the configured time.
+    RetryExceeded,
+    /// The stream or connection ended first.
+    Flushed,
+    /// The peer closed the connection first.
+    PeerClosed,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// Closed from this side.
+    Local,
+    /// Closed by the peer.
+    Peer,
+    /// The peer refused the connection, with its reason.
+    Rejected(crate::wire::RejectReason),
+    /// The peer does not know this connection any more (it restarted, or ended it).
+    Reset,
+    /// Nothing came from the peer for the configured time.
+    TimedOut,
+}

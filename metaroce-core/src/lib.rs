@@ -1,0 +1,54 @@
+//! MetaRoCE as a pure, sans-IO protocol state machine.
+//!
+//! [`Endpoint`] is everything: hand it datagrams, time and work; take out datagrams to send, events, and a deadline.
+//! It does no I/O, reads no clock, needs no heap, and never panics on what the network sends.
+//!
+//! Where to look: [`Config`] and [`Limits`] before the start, [`Endpoint`] while running, [`wire`] for the bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod bits;
+pub mod config;
+pub mod congestion;
+mod connection;
+pub mod crc;
+mod delivery;
+mod endpoint;
+pub mod event;
+pub mod ids;
+mod index;
+mod list;
+pub mod memory;
+mod path;
+mod pool;
+pub mod region;
+pub mod request;
+mod ring;
+mod rng;
+pub mod stats;
+pub mod storage;
+mod stream;
+mod table;
+pub mod time;
+pub mod transmit;
+mod view;
+mod wheel;
+pub mod wire;
+
+pub use config::{Config, ConfigError, ConnectOptions, Limits};
+pub use crc::{Checksum, TableChecksum};
+pub use endpoint::{CloseMode, ConnectError, Endpoint, Progress};
+pub use event::{CloseReason, Completion, CompletionKind, Event, Status};
+pub use ids::{ConnectionHandle, PathId, ProtectionDomain, RegionId, RegionKey, StreamId};
+pub use memory::{AtomicOperation, Memory, MemoryError};
+pub use region::{Access, RegionError, RegionOptions, RegisteredRegion};
+pub use request::{Operation, PostError, RemoteAddress, Segment, WorkRequest};
+pub use stats::{ConnectionStats, DropReason, EndpointStats, PathState, PathStats};
+#[cfg(feature = "alloc")]
+pub use storage::HeapStorage;
+pub use storage::{FixedStorage, Sizes, Storage};
+pub use time::Instant;
+pub use transmit::{Datagram, Disposition, Ecn, PayloadPart, SourcePort, Transmit, segmented_run};

@@ -1,0 +1,174 @@
+//! A path: one route to the peer, with its own transmission numbers, loss detection, RTT, window and source port.
+
+mod received;
+mod rtt;
+mod sent;
+
+pub use received::Received;
+pub(crate) use received::{Arrival, Due, Verdict};
+pub use rtt::Rtt;
+pub use sent::Transmission;
+pub(crate) use sent::{Delivered, InFlight, Judge};
+
+use crate::congestion::PathWindow;
+use crate::delivery::{Packet, Queued};
+use crate::ids::{PathId, Psn, Serial};
+use crate::list::List;
+use crate::stats::PathState;
+use crate::time::Instant;
+use crate::wire::Vector256;
+
+/// UDP payload that every path is taken to carry: an IPv6 minimum MTU of 1,280 bytes less its headers.
+pub(crate) const MTU_BYTES_START: u16 = 1232;
+
+/// One path of one connection, both directions.
+#[derive(Debug)]
+pub struct Path {
+    pub(crate) id: PathId,
+    /// Number of the route; counted up by each repath.
+    pub(crate) epoch: u8,
+    pub(crate) source_port: u16,
+    pub(crate) state: PathState,
+    pub(crate) sending: Sending,
+    pub(crate) received: Received,
+    pub(crate) rtt: Rtt,
+    pub(crate) window: PathWindow,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) probing: Probing,
+    pub(crate) counters: Counters,
+}
+
+/// The sending half: transmissions in flight and what the peer said of them.
+#[derive(Debug)]
+pub struct Sending {
+    /// First PSN ever, and the next one.
+    pub(crate) psn_first: Psn,
+    pub(crate) psn_next: Psn,
+    /// Not yet judged, in PSN order.
+    pub(crate) in_flight: List<Transmission, InFlight>,
+    pub(crate) inflight_bytes: u64,
+    /// Packets that go again on this path, first in line.
+    pub(crate) again: List<Packet, Queued>,
+    pub(crate) newest_delivered: Option<Delivered>,
+    /// PSNs declared lost, counted back from the newest delivered one, to learn of those that were not.
+    pub(crate) declared_lost: Vector256,
+    /// Reordering that is no loss, packets.
+    pub(crate) tolerance: u32,
+    /// Cumulative counters of the newest acknowledgement.
+    pub(crate) peer_packets: u32,
+    pub(crate) peer_marked: u32,
+    pub(crate) last_sent: Instant,
+    /// The window limited the sender since the last feedback.
+    pub(crate) window_limited: bool,
+}
+
+/// Unanswered timeouts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timeouts {
+    /// From here the next RTO counts: the last progress, or when the path was last idle.
+    pub(crate) since: Instant,
+    pub(crate) rto_count: u32,
+    pub(crate) pto_count: u32,
+    /// A probe is owed.
+    pub(crate) probe_owed: bool,
+    /// When a probe of a dead path is next due.
+    pub(crate) revival: Instant,
+    /// Answers of a returning path so far.
+    pub(crate) answers: u32,
+}
+
+/// The search for the largest packet that the route carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Probing {
+    /// Largest UDP payload that was answered.
+    pub(crate) mtu_bytes: u16,
+    /// Size under test, 0 for none.
+    pub(crate) candidate_bytes: u16,
+    /// Token of the padded probe in flight.
+    pub(crate) token: u64,
+    pub(crate) tries: u8,
+    /// When the padded probe is taken for lost.
+    pub(crate) deadline: Instant,
+    pub(crate) owed: bool,
+}
+
+/// Counters since the path was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub(crate) sent: u64,
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    pub(crate) marked: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) repaths: u32,
+}
+
+impl Path {
+    /// A slot of a table, not in use.
+    pub const EMPTY: Self = Self {
+        id: PathId(0),
+        epoch: 0,
+        source_port: 0,
+        state: PathState::Good,
+        sending: Sending {
+            psn_first: Psn::new(0),
+            psn_next: Psn::new(0),
+            in_flight: List::EMPTY,
+            inflight_bytes: 0,
+            again: List::EMPTY,
+            newest_delivered: None,
+            declared_lost: Vector256::EMPTY,
+            tolerance: 0,
+            peer_packets: 0,
+            peer_marked: 0,
+            last_sent: Instant::ZERO,
+            window_limited: false,
+        },
+        received: Received::NEW,
+        rtt: Rtt::NEW,
+        window: PathWindow { window_bytes: 0, scratch: [0; 6] },
+        timeouts: Timeouts {
+            since: Instant::ZERO,
+            rto_count: 0,
+            pto_count: 0,
+            probe_owed: false,
+            revival: Instant::FAR_FUTURE,
+            answers: 0,
+        },
+        probing: Probing {
+            mtu_bytes: MTU_BYTES_START,
+            candidate_bytes: 0,
+            token: 0,
+            tries: 0,
+            deadline: Instant::FAR_FUTURE,
+            owed: false,
+        },
+        counters: Counters { sent: 0, delivered: 0, lost: 0, marked: 0, timeouts: 0, repaths: 0 },
+    };
+
+    /// Whether new data may go on the path.
+    pub(crate) fn takes_data(&self) -> bool {
+        self.state == PathState::Good
+    }
+
+    /// Whether the window lets `bytes` more out. One packet always fits.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.sending.inflight_bytes == 0 || self.sending.inflight_bytes + bytes <= self.window.window_bytes
+    }
+
+    /// Whether `psn` was sent on this path.
+    pub(crate) fn was_sent(&self, psn: Psn) -> bool {
+        let span = self.sending.psn_next.raw().wrapping_sub(self.sending.psn_first.raw());
+        let back = self.sending.psn_next.raw().wrapping_sub(psn.raw());
+        // After 2^31 transmissions the first PSN is forgotten; half the number space back is "sent" then.
+        back >= 1 && (back <= span || self.counters.sent > u64::from(u32::MAX >> 1)) && back <= u32::MAX >> 1
+    }
+
+    /// A new route: new source port, next epoch. The PSN space runs on.
+    pub(crate) fn move_to(&mut self, source_port: u16) {
+        self.source_port = source_port;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.counters.repaths += 1;
+        self.probing.mtu_bytes = MTU_BYTES_START;
+    }
+}

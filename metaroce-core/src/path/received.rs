@@ -1,0 +1,164 @@
+//! The receiving half of a path: the vector of PSNs, the counters, and when an acknowledgement is due.
+
+use crate::ids::{Psn, Serial};
+use crate::time::Instant;
+use crate::transmit::Ecn;
+use crate::wire::{ACK_FLAG_EMPTY, AckBody, Vector256};
+
+/// The largest PSN moves by at most this much between two acknowledgements (the vector has 256 bits).
+const LARGEST_STEP_MAX: u32 = 192;
+
+/// What one path has received.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// The largest PSN, its transmit timestamp and when it came; `None` before the first packet.
+    newest: Option<Newest>,
+    accepted: Vector256,
+    refused: Vector256,
+    packets: u32,
+    marked: u32,
+    /// Epoch of the newest packet.
+    epoch: u8,
+    /// Packets since the last acknowledgement was built.
+    unacknowledged: u32,
+    /// Largest PSN in the last acknowledgement.
+    told: Option<Psn>,
+    /// Whether the last acknowledgement told of a mark that was new.
+    told_marked: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    psn: Psn,
+    timestamp: u32,
+    at: Instant,
+}
+
+/// The delivery's judgement of a packet, as the path enters it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Its bytes are in place, or its effect is reserved.
+    Accepted,
+    /// Nothing was placed, and never will be.
+    Refused,
+}
+
+/// How soon a path's acknowledgement is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// With the next `poll_transmit`.
+    Now,
+    /// At the latest after the acknowledgement delay.
+    Later,
+}
+
+impl Received {
+    pub(crate) const NEW: Self = Self {
+        newest: None,
+        accepted: Vector256::EMPTY,
+        refused: Vector256::EMPTY,
+        packets: 0,
+        marked: 0,
+        epoch: 0,
+        unacknowledged: 0,
+        told: None,
+        told_marked: 0,
+    };
+
+    /// Whether an acknowledgement must be written down before `psn` is entered, or else the vector would lose
+    /// packets that no acknowledgement told of.
+    pub(crate) fn must_snapshot(&self, psn: Psn) -> bool {
+        let (Some(newest), Some(told)) = (self.newest, self.told) else { return false };
+        self.unacknowledged > 0
+            && newest.psn.before(psn)
+            && psn.raw().wrapping_sub(told.raw()) > LARGEST_STEP_MAX
+            && newest.psn != told
+    }
+
+    /// Enters a packet and its verdict, and tells how soon the acknowledgement is due. PROBEs are accepted.
+    pub(crate) fn on_packet(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        verdict: Verdict,
+        ack_packets: u32,
+    ) -> Due {
+        let Arrival { psn, timestamp, epoch, ecn } = arrival;
+        let mut gap = false;
+        let position = match self.newest {
+            None => {
+                self.newest = Some(Newest { psn, timestamp, at: now });
+                self.told = Some(psn.minus(1));
+                self.epoch = epoch;
+                Some(0)
+            }
+            Some(newest) if newest.psn.before(psn) => {
+                let step = psn.raw().wrapping_sub(newest.psn.raw());
+                gap = step > 1;
+                self.accepted = self.accepted.shift(step);
+                self.refused = self.refused.shift(step);
+                self.newest = Some(Newest { psn, timestamp, at: now });
+                self.epoch = epoch;
+                Some(0)
+            }
+            Some(newest) => {
+                Some(newest.psn.raw().wrapping_sub(psn.raw())).filter(|&back| back < Vector256::BITS)
+            }
+        };
+        if let Some(bit) = position {
+            match verdict {
+                Verdict::Accepted => self.accepted.insert(bit),
+                Verdict::Refused => self.refused.insert(bit),
+            }
+        }
+        self.packets = self.packets.wrapping_add(1);
+        self.unacknowledged = self.unacknowledged.saturating_add(1);
+        let first_mark = ecn == Ecn::Ce && self.marked == self.told_marked;
+        if ecn == Ecn::Ce {
+            self.marked = self.marked.wrapping_add(1);
+        }
+        if gap || first_mark || verdict == Verdict::Refused || self.unacknowledged >= ack_packets {
+            Due::Now
+        } else {
+            Due::Later
+        }
+    }
+
+    /// The acknowledgement of what there is; `body` carries the fields that the path doesn't own. Marks everything
+    /// as told.
+    pub(crate) fn acknowledge(&mut self, now: Instant, body: AckBody) -> (AckBody, Vector256) {
+        self.unacknowledged = 0;
+        self.told_marked = self.marked;
+        let Some(newest) = self.newest else {
+            return (AckBody { flags: body.flags | ACK_FLAG_EMPTY, ..body }, Vector256::EMPTY);
+        };
+        self.told = Some(newest.psn);
+        let hold = u32::try_from(now.since(newest.at) >> 4).unwrap_or(u32::MAX);
+        let body = AckBody {
+            epoch: self.epoch,
+            largest: newest.psn,
+            accepted: self.accepted,
+            echoed_timestamp: newest.timestamp,
+            hold,
+            packets: self.packets,
+            marked: self.marked,
+            ..body
+        };
+        (body, self.refused)
+    }
+
+    /// Packets received with CE.
+    #[cfg(test)]
+    pub(crate) const fn marked(&self) -> u32 {
+        self.marked
+    }
+}
+
+/// What the path sees of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) psn: Psn,
+    pub(crate) timestamp: u32,
+    pub(crate) epoch: u8,
+    pub(crate) ecn: Ecn,
+}

@@ -1,0 +1,79 @@
+extern crate std;
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+use quickcheck::{Gen, QuickCheck};
+
+use super::{Idx, Pool, PoolHead, Slot};
+
+#[test]
+fn pool_does_what_a_map_with_a_stack_of_free_indices_does() {
+    fn property(capacity: u8, operations: Vec<(u8, u32)>) -> bool {
+        let capacity = u32::from(capacity % 20);
+        let mut slots = vec![Slot::new(0); capacity as usize + 1];
+        let mut head = PoolHead::new();
+        let mut model: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut free: Vec<u32> = (0..capacity).rev().collect();
+        for (operation, value) in operations {
+            let Some(mut pool) = Pool::new(&mut slots, &mut head) else { return false };
+            let chosen = model.keys().nth(value as usize % model.len().max(1)).copied();
+            match (operation % 5, chosen) {
+                (0..=2, _) => {
+                    let expected = free.pop();
+                    assert_eq!(pool.allocate(value).map(Idx::raw), expected);
+                    model.extend(expected.map(|raw| (raw, value)));
+                }
+                (3, Some(raw)) => {
+                    pool.free(Idx::new(raw));
+                    model.remove(&raw);
+                    free.push(raw);
+                }
+                (_, Some(raw)) => {
+                    *pool.at_mut(Idx::new(raw)) = value;
+                    model.insert(raw, value);
+                }
+                (_, None) => {}
+            }
+            pool.invariants();
+            assert_eq!((pool.used() as usize, pool.available() as usize), (model.len(), free.len()));
+            assert_eq!(pool.capacity(), capacity);
+            for raw in 0..capacity + 2 {
+                assert_eq!(pool.get(Idx::new(raw)), model.get(&raw));
+                assert_eq!(pool.get_mut(Idx::new(raw)).copied(), model.get(&raw).copied());
+            }
+        }
+        true
+    }
+    QuickCheck::new().rng(Gen::new(300)).quickcheck(property as fn(u8, Vec<(u8, u32)>) -> bool);
+}
+
+#[test]
+fn pool_over_stale_slots_starts_empty() {
+    let mut slots = [Slot { value: 1, link: super::USED }; 3];
+    let mut head = PoolHead::new();
+    let Some(mut pool) = Pool::new(&mut slots, &mut head) else { unreachable!() };
+    assert_eq!(pool.get(Idx::new(0)), None);
+    assert_eq!(pool.allocate(5).map(Idx::raw), Some(0));
+    assert_eq!((pool.get(Idx::new(0)), pool.get(Idx::new(1))), (Some(&5), None));
+    pool.invariants();
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "was freed while free"))]
+fn freeing_twice_is_reported_in_debug_and_ignored_in_release() {
+    let mut slots = [Slot::new(0); 3];
+    let mut head = PoolHead::new();
+    let Some(mut pool) = Pool::new(&mut slots, &mut head) else { unreachable!() };
+    let Some(idx) = pool.allocate(1) else { unreachable!() };
+    pool.free(idx);
+    pool.free(idx);
+    pool.invariants();
+    assert_eq!((pool.used(), pool.available()), (0, 2));
+}
+
+#[test]
+fn pool_without_even_a_spill_does_not_exist() {
+    let mut head = PoolHead::default();
+    assert!(Pool::<u8>::new(&mut [], &mut head).is_none());
+}

@@ -1,0 +1,146 @@
+//! Counters, and why packets were dropped.
+
+use crate::ids::PathId;
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Why a datagram was dropped, without any change of state.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum DropReason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name of the reason, as in this enum.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Not a well-formed packet.
+    Malformed,
+    /// A version that this endpoint does not speak.
+    Version,
+    /// The checksum does not match.
+    Checksum,
+    /// No connection has this id.
+    UnknownConnection,
+    /// The connection's state does not expect such a packet.
+    UnexpectedState,
+    /// The path id is not in use.
+    UnknownPath,
+    /// The CSN lies outside the window.
+    CsnOutsideWindow,
+    /// An acknowledgement of something that was never sent.
+    AckOfUnsent,
+    /// A handshake packet whose nonce, cookie or proof does not match.
+    BadProof,
+    /// A table is full.
+    NoRoom,
+}
+
+/// Counters of an endpoint, since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct EndpointStats {
+    /// Datagrams taken in, duplicates included.
+    pub datagrams_received: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Data packets that had been judged before.
+    pub duplicates: u64,
+    /// Data packets refused.
+    pub refused: u64,
+    /// Dropped datagrams by reason, in the order of [`DropReason::ALL`].
+    pub dropped: [u64; DropReason::ALL.len()],
+}
+
+/// Counters and estimates of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ConnectionStats {
+    /// Data packets sent, retransmissions included.
+    pub packets_sent: u64,
+    /// Payload bytes sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Data packets received and accepted, without duplicates.
+    pub packets_accepted: u64,
+    /// Payload bytes placed.
+    pub bytes_placed: u64,
+    /// Data packets received again after their verdict.
+    pub duplicates_received: u64,
+    /// Packets declared lost by the gap rule or the time rule.
+    pub lost: u64,
+    /// Packets sent again by the gap rule or the time rule.
+    pub retransmitted: u64,
+    /// Packets sent again by a timeout or a rescue.
+    pub retransmitted_by_timeout: u64,
+    /// Packets declared lost by the gap rule or the time rule that turned out delivered.
+    pub spurious: u64,
+    /// Packets refused by the peer.
+    pub refused: u64,
+    /// Payload bytes in flight.
+    pub bytes_in_flight: u64,
+    /// Streams open.
+    pub streams: u32,
+    /// Paths in use.
+    pub paths: u8,
+}
+
+/// The condition of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PathState {
+    /// In use.
+    #[default]
+    Good,
+    /// Unanswered timeouts while others progressed: no new data.
+    Suspect,
+    /// Two timeouts in a row: only probes.
+    Dead,
+    /// A dead path whose probes are being answered.
+    Probing,
+}
+
+/// Counters and estimates of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PathStats {
+    /// The path.
+    pub path: PathId,
+    /// Number of its route, counted up by each repath, modulo 256.
+    pub epoch: u8,
+    /// Condition.
+    pub state: PathState,
+    /// Source port.
+    pub source_port: u16,
+    /// Smallest RTT of the last 10 s, ns; 0 before the first sample.
+    pub rtt_ns_base: u64,
+    /// Smoothed RTT, ns.
+    pub rtt_ns_smoothed: u64,
+    /// Newest RTT sample, ns.
+    pub rtt_ns_latest: u64,
+    /// Congestion window, bytes.
+    pub window_bytes: u64,
+    /// Bytes in flight.
+    pub inflight_bytes: u64,
+    /// Largest UDP payload that the path has been seen to carry.
+    pub mtu_bytes: u16,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets that the peer marked as received.
+    pub packets_delivered: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Packets that arrived with CE, as the peer counts.
+    pub packets_marked: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Changes of route.
+    pub repaths: u32,
+}

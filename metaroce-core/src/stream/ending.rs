@@ -1,0 +1,255 @@
+//! How a stream ends: a failed message, a reset from either side, or the end of its connection.
+
+use crate::connection::Connection;
+use crate::event::{CompletionKind, Event, Status};
+use crate::ids::{Msn, Serial};
+use crate::list::List;
+use crate::stream::message::Effect;
+use crate::stream::receive::{self, ReceiveEnd};
+use crate::stream::{
+    Cut, Phase, ResetProgress, Stream, Work, WorkKind, find_or_accept, release, requester, responder,
+    status_code,
+};
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::view::View;
+use crate::wire::DataHeader;
+
+/// The request `msn` fails with `status`, and all later ones of the stream as flushed; earlier ones run on. Each is
+/// reported when every CSN that it used has a verdict. O(requests of the stream).
+pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) {
+    let requester = &mut view.streams.at_mut(stream).requester;
+    if requester.end.is_some_and(|end| !msn.before(end)) {
+        return;
+    }
+    let next = requester.next_msn();
+    if !msn.before(next) {
+        return;
+    }
+    requester.end = Some(msn);
+    let mut at = requester.works.back();
+    while let Some(slot) = at {
+        let work = view.works.at(slot);
+        if work.msn.before(msn) {
+            break;
+        }
+        let exact = work.msn == msn;
+        at = view.streams.at(stream).requester.works.prev(&view.works, slot);
+        fail_work(view, slot, if exact { status } else { Status::Flushed });
+    }
+    drop_refused(view, stream, msn);
+    let cursor = view.streams.at(stream).requester.cursor;
+    if cursor.get().is_some_and(|cursor| !view.works.at(cursor).msn.before(msn)) {
+        view.streams.at_mut(stream).requester.cursor = Idx::NONE;
+    }
+    requester::refresh(view, now, stream);
+    requester::complete_ready(view, now, stream);
+}
+
+/// One request can only fail from now on: nothing more is cut, and what is in flight goes on only to get its verdict.
+fn fail_work(view: &mut View<'_>, slot: Idx<Work>, status: Status) {
+    let work = view.works.at_mut(slot);
+    if work.failed.is_none() || status != Status::Flushed {
+        work.failed = Some(status);
+    }
+    if let Cut::From(offset) = work.progress {
+        let left = work.carried().saturating_sub(offset);
+        work.progress = Cut::Done;
+        let queued = &mut view.connections.at_mut(work.connection).queued_bytes;
+        *queued = queued.saturating_sub(u64::from(left));
+    }
+}
+
+/// Refused packets of requests from `msn` on have their verdict: they don't go again.
+fn drop_refused(view: &mut View<'_>, stream: Idx<Stream>, msn: Msn) {
+    let mut at = view.streams.at(stream).requester.refused.front();
+    while let Some(packet) = at {
+        let requester = &mut view.streams.at_mut(stream).requester;
+        at = requester.refused.next(&view.packets, packet);
+        let work = view.packets.at(packet).work;
+        if view.works.at(work).msn.before(msn) {
+            continue;
+        }
+        requester.refused.remove(&mut view.packets, packet);
+        view.packets.free(packet);
+        let work = view.works.at_mut(work);
+        work.outstanding = work.outstanding.saturating_sub(1);
+    }
+}
+
+/// Ends a stream from this side: everything is flushed, and the peer is told when the requests have run out.
+pub(crate) fn end_stream(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, status: Status) {
+    let entry = view.streams.at_mut(stream);
+    if !entry.is_open() {
+        return;
+    }
+    entry.phase = Phase::Ending { ours: ResetProgress::Unsent, theirs: None };
+    let (connection, id) = (entry.connection, entry.id);
+    let oldest = entry.requester.works.front();
+    flush_receives(view, stream);
+    flush_messages(view, stream);
+    if view.has_event_room() {
+        let handle = view.connections.at(connection).handle(connection);
+        view.push_event(Event::StreamEnded { connection: handle, stream: id, status });
+    }
+    if let Some(oldest) = oldest {
+        let msn = view.works.at(oldest).msn;
+        fail_from(
+            view,
+            now,
+            stream,
+            msn,
+            if status == Status::PeerClosed { status } else { Status::Flushed },
+        );
+    }
+    advance(view, now, stream);
+}
+
+/// The peer's STREAM_RESET arrived under `csn`.
+pub(crate) fn on_stream_reset(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    header: &DataHeader,
+) -> bool {
+    let Ok(stream) = find_or_accept(view, connection, header.stream) else { return false };
+    let status = super::status_of(header.immediate.unwrap_or_default());
+    end_stream(view, now, stream, status);
+    if let Phase::Ending { theirs, .. } = &mut view.streams.at_mut(stream).phase {
+        *theirs = Some(header.csn);
+    }
+    advance(view, now, stream);
+    true
+}
+
+/// Takes a stream that ends as far as it can go: sends our STREAM_RESET when the requests have run out, and frees the
+/// stream when both sides' have their verdicts.
+pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
+    let entry = view.streams.at(stream);
+    let connection = entry.connection;
+    if !entry.requester.works.is_empty() {
+        return;
+    }
+    if entry.is_open() {
+        // A request failed at the peer, and all others have run out: the stream is over, in both directions.
+        if entry.requester.end.is_some() {
+            end_stream(view, now, stream, Status::Flushed);
+        }
+        return;
+    }
+    let Phase::Ending { ours, theirs } = entry.phase else { return };
+    match (ours, theirs) {
+        (ResetProgress::Unsent, _) => {
+            let msn = entry.requester.next_msn();
+            send_reset(view, now, stream, msn);
+        }
+        (ResetProgress::Judged, Some(csn)) => {
+            let lowest = view.connections.at(connection).inbound.lowest_unseen();
+            if csn.before(lowest) {
+                release(view, stream);
+            } else {
+                // A late packet of the old use must not open the stream anew.
+                super::wait_until(view, stream, now.after(view.config.pto_ns_min));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) {
+    let entry = view.streams.at(stream);
+    let (connection, id) = (entry.connection, entry.id);
+    let work = Work {
+        connection,
+        stream_id: id,
+        kind: WorkKind::StreamReset { code: status_code(Status::Flushed) },
+        msn,
+        ..Work::EMPTY
+    };
+    let Some(slot) = view.works.allocate(work) else {
+        // Try again when a work request has been freed.
+        super::wait_until(view, stream, now.after(view.config.pto_ns_min));
+        return;
+    };
+    if let Phase::Ending { ours, .. } = &mut view.streams.at_mut(stream).phase {
+        *ours = ResetProgress::Sent;
+    }
+    view.connections.at_mut(connection).streams.responses_owed += 1;
+    responder::send_response(view, connection, slot);
+}
+
+/// All posted receives complete as flushed. O(receives of the stream).
+pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
+    while let Some(slot) = view.streams.at(stream).responder.receives.front() {
+        let end = ReceiveEnd {
+            kind: CompletionKind::Receive,
+            status: Status::Flushed,
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+        };
+        receive::complete(view, stream, slot, &end);
+    }
+}
+
+/// All inbound messages that have not taken effect are forgotten. O(messages of the stream).
+pub(crate) fn flush_messages(view: &mut View<'_>, stream: Idx<Stream>) {
+    let connection = view.streams.at(stream).connection;
+    while let Some(slot) = view.streams.at(stream).responder.messages.front() {
+        let effect = view.messages.at(slot).effect;
+        responder::drop_message(view, stream, slot);
+        if let Effect::Read(response) | Effect::Atomic { response, .. } = effect {
+            responder::drop_response(view, connection, response);
+        }
+    }
+}
+
+/// Ends everything of a connection that is over, a bounded piece a call. Returns whether nothing is left.
+pub(crate) fn step_teardown(view: &mut View<'_>, connection: Idx<Connection>, status: Status) -> bool {
+    const STEP: usize = 64;
+    for _ in 0..STEP {
+        let owner = view.connections.at_mut(connection);
+        if let Some(packet) = owner.outbound.packets.pop_front(&mut view.packets) {
+            forget_packet(view, packet);
+        } else if let Some(packet) = owner.renewed.pop_front(&mut view.packets) {
+            forget_packet(view, packet);
+        } else if let Some(slot) = owner.streams.responses.pop_front(&mut view.works) {
+            responder::drop_response(view, connection, slot);
+        } else if let Some(stream) = owner.streams.all.front() {
+            teardown_stream(view, stream, status);
+        } else {
+            return true;
+        }
+    }
+    false
+}
+
+/// Frees a packet of a connection that is over, and the response that it belonged to when it was its last.
+fn forget_packet(view: &mut View<'_>, packet: Idx<crate::delivery::Packet>) {
+    let entry = *view.packets.at(packet);
+    if let crate::delivery::Place::Again { path, .. } = entry.place {
+        view.paths.at_mut(path).sending.again.remove(&mut view.packets, packet);
+    }
+    view.packets.free(packet);
+    let work = view.works.at_mut(entry.work);
+    work.outstanding = work.outstanding.saturating_sub(1);
+    let done = !work.is_request() && work.outstanding == 0 && work.progress == Cut::Done;
+    if done {
+        responder::drop_response(view, entry.connection, entry.work);
+    }
+}
+
+fn teardown_stream(view: &mut View<'_>, stream: Idx<Stream>, status: Status) {
+    let mut refused = List::EMPTY;
+    core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
+    while let Some(packet) = refused.pop_front(&mut view.packets) {
+        forget_packet(view, packet);
+    }
+    flush_messages(view, stream);
+    flush_receives(view, stream);
+    while let Some(slot) = view.streams.at(stream).requester.works.front() {
+        fail_work(view, slot, status);
+        requester::retire(view, stream, slot);
+    }
+    release(view, stream);
+}

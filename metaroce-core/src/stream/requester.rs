@@ -1,0 +1,535 @@
+//! The requester half of a stream: posted requests, what may be sent of them, and their completion in order.
+
+use crate::connection::Connection;
+use crate::delivery::{Packet, Place, Queued};
+use crate::event::{Completion, Event, Status};
+use crate::ids::{Msn, ReceiveIndex, Serial, StreamId};
+use crate::list::List;
+use crate::memory::Memory;
+use crate::path::Verdict;
+use crate::region::{self, Access};
+use crate::request::{Operation, PostError, WorkRequest};
+use crate::stream::receive::{check_segments, scatter};
+use crate::stream::{
+    Cut, InStream, Options, Phase, ResetProgress, Stream, Work, WorkKind, ending, find, find_or_open,
+    responder, status_of, wait_until,
+};
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::view::{Kind, View, key};
+use crate::wire::{DataHeader, NackReason, Opcode};
+
+/// Longest delay of a refused packet's next try, ns.
+const RETRY_NS_MAX: u64 = 10_000_000;
+
+/// What a stream has to send.
+#[derive(Debug)]
+pub struct Requester {
+    /// All requests without completion, in MSN order.
+    pub(crate) works: List<Work, InStream>,
+    /// The first that has not been cut whole.
+    pub(crate) cursor: Idx<Work>,
+    next_msn: Msn,
+    /// Receives used so far, and how many the peer has told of.
+    next_receive: ReceiveIndex,
+    credit: Credit,
+    /// Refused packets in MSN and offset order, to go again at `retry_at`.
+    pub(crate) refused: List<Packet, Queued>,
+    retry_at: Instant,
+    retry_delay_ns: u64,
+    /// Rounds refused for want of a receive since the last acceptance.
+    rnr_rounds: u32,
+    /// READs and atomics without response.
+    responses_due: u32,
+    /// When a stream blocked by credit asks again, and the delay after that.
+    ask_at: Instant,
+    ask_delay_ns: u64,
+    /// From this MSN on everything fails.
+    pub(crate) end: Option<Msn>,
+}
+
+/// Which receives of the peer may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Credit {
+    /// Those below this index.
+    Until(ReceiveIndex),
+    /// Any: the peer's stream draws on a shared queue.
+    NoneNeeded,
+}
+
+impl Requester {
+    pub(crate) const NEW: Self = Self {
+        works: List::EMPTY,
+        cursor: Idx::NONE,
+        next_msn: Msn::new(0),
+        next_receive: ReceiveIndex::new(0),
+        credit: Credit::Until(ReceiveIndex::new(0)),
+        refused: List::EMPTY,
+        retry_at: Instant::FAR_FUTURE,
+        retry_delay_ns: 0,
+        rnr_rounds: 0,
+        responses_due: 0,
+        ask_at: Instant::FAR_FUTURE,
+        ask_delay_ns: 0,
+        end: None,
+    };
+
+    /// The peer lets a stream of which it told nothing yet use this many receives.
+    pub(crate) fn grant(&mut self, initial_credits: u32) {
+        self.credit = Credit::Until(ReceiveIndex::new(initial_credits));
+    }
+
+    fn has_credit(&self) -> bool {
+        match self.credit {
+            Credit::Until(limit) => self.next_receive.before(limit),
+            Credit::NoneNeeded => true,
+        }
+    }
+
+    /// MSN that the next request gets.
+    pub(crate) const fn next_msn(&self) -> Msn {
+        self.next_msn
+    }
+}
+
+/// Posts a request. O(segments).
+pub(crate) fn post(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    id: StreamId,
+    request: &WorkRequest<'_>,
+) -> Result<(), PostError> {
+    if !view.connections.at(connection).takes_new_work() {
+        return Err(PostError::NoConnection);
+    }
+    let (kind, access) = match request.operation {
+        Operation::Send { immediate } => (WorkKind::Send { immediate }, Access::LOCAL_READ),
+        Operation::Write { remote, immediate } => (WorkKind::Write { remote, immediate }, Access::LOCAL_READ),
+        Operation::Read { remote } => (WorkKind::Read { remote }, Access::LOCAL_WRITE),
+        Operation::Atomic { remote, operation } => {
+            (WorkKind::Atomic { remote, operation }, Access::LOCAL_WRITE)
+        }
+    };
+    let (segments, segment_count, length) = check_segments(view, connection, request.segments, access)?;
+    if matches!(kind, WorkKind::Atomic { .. }) && length != 8 {
+        return Err(PostError::Length);
+    }
+    if !view.has_completion_room() || view.works.available() <= view.works.capacity() / 4 {
+        // A quarter of the table is kept for responses owed to peers.
+        return Err(PostError::Full);
+    }
+    let stream = find_or_open(view, connection, id).ok_or(PostError::NoStream)?;
+    if !view.streams.at(stream).is_open() || view.streams.at(stream).requester.end.is_some() {
+        return Err(PostError::NoStream);
+    }
+    let requester = &mut view.streams.at_mut(stream).requester;
+    let work = Work {
+        connection,
+        stream,
+        stream_id: id,
+        kind,
+        id: request.id,
+        msn: requester.next_msn,
+        length,
+        segments,
+        segment_count,
+        options: Options {
+            fence: request.fence,
+            solicited: request.solicited,
+            unsignalled: request.unsignalled,
+        },
+        ..Work::EMPTY
+    };
+    let msn = work.msn;
+    let Some(slot) = view.works.allocate(work) else { return Err(PostError::Full) };
+    if work.wants_response() && !view.index.insert(key(Kind::Work, stream.raw(), msn.raw()), slot.raw()) {
+        view.works.free(slot);
+        return Err(PostError::Full);
+    }
+    requester.next_msn = msn.plus(1);
+    requester.works.push_back(&mut view.works, slot);
+    if requester.cursor.is_none() {
+        requester.cursor = slot;
+    }
+    view.connections.at_mut(connection).queued_bytes += u64::from(work.carried());
+    *view.reserved = view.reserved.saturating_add(1);
+    region::count_references(&mut view.regions, request.segments, true);
+    refresh(view, now, stream);
+    Ok(())
+}
+
+/// What stands between a stream and its next packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Idle,
+    /// Waits for an event that refreshes the stream: a completion, a response, a retry.
+    Waiting,
+    NoCredit,
+}
+
+fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
+    let entry = view.streams.at(stream);
+    let requester = &entry.requester;
+    let connection = view.connections.at(entry.connection);
+    let Some(cursor) = requester.cursor.get() else { return Gate::Idle };
+    if !requester.refused.is_empty() || !connection.may_send_requests() {
+        return Gate::Waiting;
+    }
+    let work = view.works.at(cursor);
+    if work.progress != Cut::From(0) {
+        return Gate::Open;
+    }
+    let oldest = requester.works.front().map_or(work.msn, |front| view.works.at(front).msn);
+    let window_full = work.msn.raw().wrapping_sub(oldest.raw()) >= connection.terms.message_window;
+    let fenced = work.options.fence && requester.responses_due > 0;
+    let reads_full =
+        work.wants_response() && connection.streams.responses_due >= u32::from(connection.terms.reads);
+    if window_full || fenced || reads_full {
+        Gate::Waiting
+    } else if work.consumes_receive() && !requester.has_credit() {
+        Gate::NoCredit
+    } else {
+        Gate::Open
+    }
+}
+
+/// Puts the stream into, or takes it out of, the connection's list of streams with something to send.
+pub(crate) fn refresh(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
+    let gate = gate(view, stream);
+    let entry = view.streams.at_mut(stream);
+    let connection = entry.connection;
+    let scheduled = entry.is_scheduled();
+    if gate == Gate::NoCredit {
+        if entry.requester.ask_at == Instant::FAR_FUTURE {
+            let delay = view.config.pto_ns_min;
+            entry.requester.ask_delay_ns = delay;
+            entry.requester.ask_at = now.after(delay);
+            wait_until(view, stream, now.after(delay));
+        }
+    } else {
+        entry.requester.ask_at = Instant::FAR_FUTURE;
+    }
+    let streams = &mut view.connections.at_mut(connection).streams;
+    if gate == Gate::Open {
+        if !scheduled {
+            streams.scheduled.push_back(&mut view.streams, stream);
+        }
+        view.mark_ready(connection);
+    } else if scheduled {
+        streams.scheduled.remove(&mut view.streams, stream);
+    }
+}
+
+/// The next packet that a work wants cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextCut {
+    pub(crate) offset: u32,
+    pub(crate) length: u16,
+}
+
+/// Cuts the next packet of at most `payload_bytes` off a work. For a request, the stream moves on when the work is
+/// cut whole.
+pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, payload_bytes: u16) -> NextCut {
+    let work = view.works.at_mut(slot);
+    let Cut::From(offset) = work.progress else { return NextCut { offset: work.length, length: 0 } };
+    let left = work.carried().saturating_sub(offset);
+    let length = u16::try_from(left.min(u32::from(payload_bytes))).unwrap_or(payload_bytes);
+    let whole = u32::from(length) == left;
+    work.progress = if whole { Cut::Done } else { Cut::From(offset.wrapping_add(u32::from(length))) };
+    work.outstanding = work.outstanding.saturating_add(1);
+    let (connection, stream) = (work.connection, work.stream);
+    let queued = &mut view.connections.at_mut(connection).queued_bytes;
+    *queued = queued.saturating_sub(u64::from(length));
+    if work.is_request() {
+        let requester = &mut view.streams.at_mut(stream).requester;
+        if offset == 0 {
+            work.receive_index = requester.next_receive;
+            if work.consumes_receive() {
+                requester.next_receive = requester.next_receive.plus(1);
+            }
+            if work.wants_response() {
+                work.counted = true;
+                requester.responses_due = requester.responses_due.saturating_add(1);
+                let streams = &mut view.connections.at_mut(connection).streams;
+                streams.responses_due = streams.responses_due.saturating_add(1);
+            }
+        }
+        if whole {
+            requester.cursor = requester.works.next(&view.works, slot).unwrap_or(Idx::NONE);
+        }
+        refresh(view, now, stream);
+    }
+    NextCut { offset, length }
+}
+
+/// A packet got its verdict. It is out of the connection's list of packets already.
+pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>, verdict: Verdict) {
+    let entry = *view.packets.at(packet);
+    let work = view.works.at_mut(entry.work);
+    let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
+    let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
+    if again {
+        enqueue_refused(view, now, stream, packet);
+        return;
+    }
+    work.outstanding = work.outstanding.saturating_sub(1);
+    view.packets.free(packet);
+    if request {
+        if verdict == Verdict::Accepted {
+            let requester = &mut view.streams.at_mut(stream).requester;
+            requester.rnr_rounds = 0;
+            requester.retry_delay_ns = 0;
+        }
+        complete_ready(view, now, stream);
+    } else if work.progress == Cut::Done && work.outstanding == 0 {
+        finish_response(view, now, connection, entry.work);
+    }
+}
+
+/// Keeps a refused packet in MSN and offset order, for another try under a new CSN.
+fn enqueue_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packet: Idx<Packet>) {
+    let entry = *view.packets.at(packet);
+    let place = (view.works.at(entry.work).msn, entry.offset);
+    view.packets.at_mut(packet).place = Place::Refused;
+    let owner = view.streams.at_mut(stream);
+    let requester = &mut owner.requester;
+    // Refusals come about in order: the place is near the back.
+    let mut after = requester.refused.back();
+    let mut before = None;
+    while let Some(at) = after {
+        let other = view.packets.at(at);
+        let msn = view.works.at(other.work).msn;
+        let precedes = msn.before(place.0) || (msn == place.0 && other.offset < place.1);
+        if precedes {
+            break;
+        }
+        before = Some(at);
+        after = requester.refused.prev(&view.packets, at);
+    }
+    match before {
+        Some(at) => requester.refused.insert_before(&mut view.packets, at, packet),
+        None => requester.refused.push_back(&mut view.packets, packet),
+    }
+    let connection = owner.connection;
+    view.connections.at_mut(connection).stats.refused += 1;
+    if view.streams.at(stream).requester.retry_at == Instant::FAR_FUTURE {
+        let rtt = view.connections.at(connection).rtt_ns(&view.paths, view.config);
+        let requester = &mut view.streams.at_mut(stream).requester;
+        let delay =
+            requester.retry_delay_ns.saturating_mul(2).clamp(rtt.saturating_mul(10), RETRY_NS_MAX.max(rtt));
+        requester.retry_delay_ns = delay;
+        requester.retry_at = now.after(delay);
+        wait_until(view, stream, now.after(delay));
+    }
+    refresh(view, now, stream);
+}
+
+/// The peer explains a refusal: with `reason`, try again after `delay_us` (0: the default).
+pub(crate) fn on_nack(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    id: StreamId,
+    reason: NackReason,
+    delay_us: u32,
+) {
+    let Some(stream) = find(view, connection, id) else { return };
+    let limit = view.config.rnr_retries;
+    let requester = &mut view.streams.at_mut(stream).requester;
+    if requester.refused.is_empty() {
+        return;
+    }
+    if reason == NackReason::NoReceive {
+        requester.rnr_rounds = requester.rnr_rounds.saturating_add(1);
+        if limit.is_some_and(|limit| requester.rnr_rounds > limit) {
+            let first = requester.refused.front().map(|packet| view.packets.at(packet).work);
+            if let Some(work) = first {
+                let msn = view.works.at(work).msn;
+                ending::fail_from(view, now, stream, msn, Status::RnrExceeded);
+                return;
+            }
+        }
+    }
+    let delay = match (reason, delay_us) {
+        (NackReason::Closed, _) => {
+            ending::end_stream(view, now, stream, Status::PeerClosed);
+            return;
+        }
+        (NackReason::NoReceive, 0) => return,
+        (NackReason::NoReceive, us) => u64::from(us) * 1_000,
+        _ => view.connections.at(connection).rtt_ns(&view.paths, view.config),
+    };
+    view.streams.at_mut(stream).requester.retry_at = now.after(delay);
+    wait_until(view, stream, now.after(delay));
+}
+
+/// The peer's receives: `posted` so far, or none needed.
+pub(crate) fn on_credit(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    id: StreamId,
+    posted: Option<ReceiveIndex>,
+) {
+    let Some(stream) = find(view, connection, id) else { return };
+    let requester = &mut view.streams.at_mut(stream).requester;
+    let fresh = match (requester.credit, posted) {
+        (Credit::Until(_), None) => Credit::NoneNeeded,
+        // What was told once stays: the initial credits are a promise to try, not a count of receives.
+        (Credit::Until(limit), Some(posted)) if limit.before(posted) => Credit::Until(posted),
+        _ => return,
+    };
+    requester.credit = fresh;
+    if !requester.refused.is_empty() && requester.retry_at > now {
+        // A receive was posted: no need to wait out the delay.
+        requester.retry_at = now;
+        wait_until(view, stream, now);
+    }
+    refresh(view, now, stream);
+}
+
+/// A time that the stream waited for has come. Returns the packets that go again now, one a call.
+pub(crate) fn resume(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> Wake {
+    let requester = &mut view.streams.at_mut(stream).requester;
+    if requester.ask_at <= now {
+        requester.ask_delay_ns =
+            requester.ask_delay_ns.saturating_mul(2).min(RETRY_NS_MAX.max(view.config.pto_ns_min));
+        requester.ask_at = now.after(requester.ask_delay_ns);
+        return Wake { ask: true, next: requester.ask_at.min(requester.retry_at) };
+    }
+    if requester.retry_at <= now {
+        requester.retry_at = Instant::FAR_FUTURE;
+        let connection = view.streams.at(stream).connection;
+        let mut refused = List::EMPTY;
+        core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
+        view.connections.at_mut(connection).renewed.append(&mut view.packets, &mut refused);
+        view.mark_ready(connection);
+        refresh(view, now, stream);
+    }
+    let requester = &view.streams.at(stream).requester;
+    Wake { ask: false, next: requester.ask_at.min(requester.retry_at) }
+}
+
+/// What [`resume`] wants.
+pub(crate) struct Wake {
+    /// A PROBE that asks for the stream's credit.
+    pub(crate) ask: bool,
+    /// When to call again.
+    pub(crate) next: Instant,
+}
+
+/// A READ_RESPONSE or ATOMIC_RESPONSE arrived. `None`: it belongs to nothing that waits.
+pub(crate) fn on_response(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    header: &DataHeader,
+    payload: &[u8],
+    memory: &mut dyn Memory,
+) -> Option<()> {
+    let stream = find(view, connection, header.stream)?;
+    let slot = Idx::new(view.index.find(key(Kind::Work, stream.raw(), header.msn.raw()))?);
+    let work = *view.works.get(slot)?;
+    let fits = header.length == work.length && work.failed.is_none() && work.progress == Cut::Done;
+    let right = match header.opcode {
+        Opcode::ReadResponse => matches!(work.kind, WorkKind::Read { .. }),
+        _ => matches!(work.kind, WorkKind::Atomic { .. }),
+    };
+    if !fits || !right {
+        return None;
+    }
+    let placed = if header.opcode == Opcode::AtomicResponse {
+        let value = u64::from_be_bytes(*payload.first_chunk::<8>()?);
+        scatter(memory, work.segments(), 0, &value.to_ne_bytes())
+    } else {
+        scatter(memory, work.segments(), header.offset, payload)
+    };
+    if placed.is_err() {
+        ending::fail_from(view, now, stream, header.msn, Status::LocalProtection);
+        return None;
+    }
+    let length = u32::try_from(payload.len()).ok()?;
+    let work = view.works.at_mut(slot);
+    work.responded = work.responded.saturating_add(length).min(work.length);
+    if work.responded == work.length {
+        work.answered = true;
+        complete_ready(view, now, stream);
+    }
+    Some(())
+}
+
+/// RESULT: the message failed at the peer, and with it all later ones of the stream.
+pub(crate) fn on_result(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, header: &DataHeader) {
+    let Some(stream) = find(view, connection, header.stream) else { return };
+    let status = status_of(header.immediate.unwrap_or_default());
+    ending::fail_from(view, now, stream, header.msn, status);
+}
+
+/// Completes, in order, every request at the front that is finished. At most one step per completed request.
+pub(crate) fn complete_ready(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
+    let mut completed = false;
+    while let Some(slot) = view.streams.at(stream).requester.works.front() {
+        if !view.works.at(slot).is_finished() {
+            break;
+        }
+        retire(view, stream, slot);
+        completed = true;
+    }
+    if completed {
+        refresh(view, now, stream);
+        ending::advance(view, now, stream);
+    }
+}
+
+/// Takes a finished request out, and reports it.
+pub(crate) fn retire(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Work>) {
+    let work = *view.works.at(slot);
+    let owner = view.streams.at_mut(stream);
+    let (connection, id) = (owner.connection, owner.id);
+    owner.requester.works.remove(&mut view.works, slot);
+    if owner.requester.cursor == slot {
+        owner.requester.cursor = Idx::NONE;
+    }
+    if work.wants_response() {
+        view.index.remove(key(Kind::Work, stream.raw(), work.msn.raw()));
+        if work.counted {
+            owner.requester.responses_due = owner.requester.responses_due.saturating_sub(1);
+            let streams = &mut view.connections.at_mut(connection).streams;
+            streams.responses_due = streams.responses_due.saturating_sub(1);
+        }
+    }
+    view.works.free(slot);
+    region::count_references(&mut view.regions, work.segments(), false);
+    *view.reserved = view.reserved.saturating_sub(1);
+    let status = work.failed.unwrap_or(Status::Success);
+    if work.options.unsignalled && status == Status::Success {
+        return;
+    }
+    let handle = view.connections.at(connection).handle(connection);
+    view.push_event(Event::Completion(Completion {
+        connection: handle,
+        stream: id,
+        id: work.id,
+        kind: work.completion_kind(),
+        status,
+        bytes: if status == Status::Success { work.length } else { 0 },
+        immediate: None,
+        solicited: false,
+    }));
+}
+
+/// A response, RESULT or STREAM_RESET of ours has all its verdicts.
+fn finish_response(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, slot: Idx<Work>) {
+    let work = *view.works.at(slot);
+    debug_assert!(!work.responding.is_linked() && !work.in_stream.is_linked());
+    responder::drop_response(view, connection, slot);
+    if let WorkKind::StreamReset { .. } = work.kind
+        && let Some(stream) = find(view, connection, work.stream_id)
+        && let Phase::Ending { ours, .. } = &mut view.streams.at_mut(stream).phase
+    {
+        *ours = ResetProgress::Judged;
+        ending::advance(view, now, stream);
+    }
+}

@@ -1,0 +1,309 @@
+use std::time::{Duration, Instant};
+
+use metaroce_core::config::ConnectOptions;
+use metaroce_core::event::{CloseReason, Completion, CompletionKind, Status};
+use metaroce_core::ids::{ConnectionHandle, ProtectionDomain};
+use metaroce_core::region::Access;
+use metaroce_core::request::{Operation, WorkRequest};
+use metaroce_core::transmit::SourcePort;
+use metaroce_core::{CloseMode, RegionError};
+
+use super::*;
+use crate::config::SocketOptions;
+use crate::memory::RegionMemory;
+use crate::regions::{Region, RegisterError};
+
+const DOMAIN: ProtectionDomain = ProtectionDomain(0);
+const V4: &str = "127.0.0.1:0";
+const V6: &str = "[::1]:0";
+
+/// Two drivers, connected, that take turns on this thread.
+struct Two {
+    drivers: [Driver; 2],
+    connections: [ConnectionHandle; 2],
+    events: [Vec<Event>; 2],
+}
+
+impl Two {
+    fn connect(configs: [DriverConfig; 2]) -> Self {
+        let [a, b] = configs.map(|config| Driver::new(config).expect("a driver"));
+        let mut drivers = [a, b];
+        let remote = drivers[1].local_address();
+        let first = drivers[0].connect(ConnectOptions::to(remote)).expect("connecting");
+        let mut two = Self { drivers, connections: [first; 2], events: [Vec::new(), Vec::new()] };
+        let second = two.run(|_, events| {
+            events[1].iter().find_map(|event| match event {
+                Event::Incoming { connection, .. } => Some(*connection),
+                _ => None,
+            })
+        });
+        two.connections[1] = second;
+        two.drivers[1].accept(second, DOMAIN, &[]).expect("accepting");
+        two.run(|_, events| events.iter().all(|events| events.iter().any(is_connected)).then_some(()));
+        two
+    }
+
+    /// Takes turns until `done` gives something; at most for a minute.
+    fn run<T>(&mut self, mut done: impl FnMut(&[Driver; 2], &[Vec<Event>; 2]) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            let mut idle = true;
+            for (driver, events) in self.drivers.iter_mut().zip(&mut self.events) {
+                let turn = driver.turn().expect("turned");
+                events.extend(std::iter::from_fn(|| driver.poll_event()));
+                idle &= !turn.more && turn.received + turn.sent == 0;
+            }
+            if let Some(outcome) = done(&self.drivers, &self.events) {
+                return outcome;
+            }
+            assert!(start.elapsed() < Duration::from_mins(1), "no progress: {:#?}", self.drivers);
+            if idle {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    fn completion(&mut self, side: usize, id: u64) -> Completion {
+        self.run(|_, events| {
+            events[side].iter().find_map(|event| match event {
+                Event::Completion(completion) if completion.id == id => Some(*completion),
+                _ => None,
+            })
+        })
+    }
+
+    fn region(&mut self, side: usize, memory: RegionMemory) -> Region {
+        self.drivers[side].register_region(memory, Access::ALL, DOMAIN).expect("registered")
+    }
+
+    /// Writes `length` bytes from the first to the second, in work requests of 8 MiB, and compares them.
+    fn write_and_verify(&mut self, length: usize) {
+        let bytes = pattern(length);
+        let source = self.region(0, RegionMemory::copied_from(&bytes).expect("memory"));
+        let target = self.region(1, RegionMemory::zeroed(length).expect("memory"));
+        let stream = self.drivers[0].open_stream(self.connections[0]).expect("a stream");
+        let mut last = 0;
+        for start in (0..length).step_by(8 << 20) {
+            let part =
+                source.segment(start as u64, u32::try_from((length - start).min(8 << 20)).expect("fits"));
+            let operation = Operation::Write { remote: target.remote(start as u64), immediate: None };
+            last = 1000 + start as u64;
+            let request = WorkRequest::new(last, operation, std::slice::from_ref(&part));
+            self.drivers[0].post(self.connections[0], stream, request).expect("posted");
+        }
+        let completion = self.completion(0, last);
+        assert_eq!((completion.kind, completion.status), (CompletionKind::Write, Status::Success));
+        let mut arrived = vec![0; length];
+        self.drivers[1].copy_out(target, 0, &mut arrived).expect("inside");
+        assert!(arrived == bytes, "the bytes differ");
+    }
+
+    fn close(&mut self) {
+        self.drivers[0].close(self.connections[0], CloseMode::Drain).expect("closing");
+        let reasons = self.run(|_, events| {
+            let reason = |events: &Vec<Event>| {
+                events.iter().find_map(|event| match event {
+                    Event::Closed { reason, .. } => Some(*reason),
+                    _ => None,
+                })
+            };
+            Some([reason(&events[0])?, reason(&events[1])?])
+        });
+        assert_eq!(reasons, [CloseReason::Local, CloseReason::Peer]);
+    }
+}
+
+fn is_connected(event: &Event) -> bool {
+    matches!(event, Event::Connected { .. })
+}
+
+fn config(address: &str, seed: u64) -> DriverConfig {
+    DriverConfig::with_seed(address.parse().expect("an address"), seed)
+}
+
+fn configs(address: &str, change: impl Fn(&mut DriverConfig)) -> [DriverConfig; 2] {
+    [1, 2].map(|seed| {
+        let mut config = config(address, seed);
+        change(&mut config);
+        config
+    })
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_le_bytes()[3]
+    });
+    words.take(length).collect()
+}
+
+#[test]
+fn sixty_four_mebibytes_arrive_over_a_clean_link() {
+    for address in [V4, V6] {
+        let mut two = Two::connect(configs(address, |_| {}));
+        two.write_and_verify(64 << 20);
+        let capabilities = two.drivers[0].capabilities();
+        let [sender, receiver] = [0, 1].map(|side| two.drivers[side].stats());
+        println!("{address}: {capabilities:?}\n{sender:?}\n{receiver:?}");
+        println!("{:?}", two.drivers[0].endpoint_mut().connection_stats(two.connections[0]));
+        assert_eq!(sender.gso_batches > 0, capabilities.gso);
+        assert_eq!(receiver.gro_batches > 0, capabilities.gro && capabilities.gso);
+        assert!(sender.path_sockets_opened > 1, "more than one path");
+        two.close();
+    }
+}
+
+#[test]
+fn sixty_four_mebibytes_arrive_in_spite_of_loss() {
+    for address in [V4, V6] {
+        let mut two = Two::connect(configs(address, |config| config.faults = Faults::loss(0.02, 5)));
+        two.write_and_verify(64 << 20);
+        let stats = two.drivers[0].stats();
+        let connection = two.drivers[0].endpoint_mut().connection_stats(two.connections[0]).expect("open");
+        println!("{address}: {:?} {connection:?}", stats.injected);
+        assert!(stats.injected.lost > 100);
+        assert!(connection.retransmitted + connection.retransmitted_by_timeout > 100);
+        two.close();
+    }
+}
+
+#[test]
+fn every_kind_of_fault_at_once_is_survived() {
+    for address in [V4, V6] {
+        let faults = Faults { loss: 0.02, reorder: 0.02, duplicate: 0.02, corrupt: 0.02, seed: 3 };
+        let mut two = Two::connect(configs(address, |config| config.faults = faults));
+        two.write_and_verify(8 << 20);
+        let injected = two.drivers[0].stats().injected;
+        println!("{address}: {injected:?}");
+        for count in [injected.lost, injected.reordered, injected.duplicated, injected.corrupted] {
+            assert!(count > 0, "{injected:?}");
+        }
+        two.close();
+    }
+}
+
+#[test]
+fn portable_and_native_drivers_understand_each_other() {
+    for portable in [[true, true], [true, false], [false, true]] {
+        for address in [V4, V6] {
+            let mut configs = configs(address, |config| config.faults = Faults::loss(0.01, 9));
+            for (config, portable) in configs.iter_mut().zip(portable) {
+                config.sockets.portable = portable;
+            }
+            let mut two = Two::connect(configs);
+            two.write_and_verify(4 << 20);
+            if portable[0] {
+                let stats = two.drivers[0].stats();
+                assert_eq!((stats.gso_batches, stats.gro_batches), (0, 0));
+            }
+            two.close();
+        }
+    }
+}
+
+#[test]
+fn without_offloads_everything_goes_in_single_datagrams() {
+    let mut two = Two::connect(configs(V4, |config| {
+        config.sockets = SocketOptions { gso: false, gro: false, ..SocketOptions::default() };
+    }));
+    two.write_and_verify(8 << 20);
+    for driver in &two.drivers {
+        assert_eq!((driver.stats().gso_batches, driver.stats().gro_batches), (0, 0));
+        assert_eq!(driver.endpoint().config().burst_packets, 1);
+    }
+    two.close();
+}
+
+/// The kernel refuses segmented sends (EINVAL) from a socket that sends without UDP checksum: like a device that cannot
+/// do it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_segmented_send_that_is_refused_goes_out_singly_and_is_not_tried_again() {
+    let mut configs = configs(V4, |config| config.endpoint.source_ports = (50_700..=50_707).into());
+    configs[0].endpoint.source_ports = (50_600..=50_607).into();
+    let mut two = Two::connect(configs);
+    if !two.drivers[0].capabilities().gso {
+        println!("skipped: no segmentation offload on this system");
+        return;
+    }
+    for port in 50_600..=50_607 {
+        let (socket, _) = two.drivers[0].sockets.sending(0, SourcePort::Path(port)).expect("a socket");
+        crate::sys::linux::set_no_udp_checksum(socket);
+    }
+    two.write_and_verify(8 << 20);
+    let stats = two.drivers[0].stats();
+    println!("{stats:?}");
+    assert!(stats.send_errors.gso_refused > 0);
+    assert!(!two.drivers[0].capabilities().gso);
+    assert_eq!(stats.gso_batches, 0);
+    two.close();
+}
+
+#[test]
+fn two_planes_both_carry_data() {
+    let mut two =
+        Two::connect(configs(V4, |config| config.local.push("127.0.0.2:0".parse().expect("an address"))));
+    assert_eq!(two.drivers[0].local_addresses().len(), 2);
+    two.write_and_verify(16 << 20);
+    println!("{:?}", two.drivers[0].stats());
+    two.close();
+}
+
+#[test]
+fn more_paths_than_path_sockets_still_work() {
+    let mut two = Two::connect(configs(V4, |config| config.sockets.path_sockets_max = 2));
+    two.write_and_verify(4 << 20);
+    assert!(two.drivers[0].stats().path_sockets_evicted > 0);
+    two.close();
+}
+
+#[test]
+fn a_region_gives_its_memory_back_and_a_stale_handle_finds_nothing() {
+    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
+    let memory = RegionMemory::copied_from(b"twelve bytes").expect("memory");
+    let region = driver.register_region_at(memory, 0x1000, Access::REMOTE_READ, DOMAIN).expect("registered");
+    assert_eq!((region.len(), region.base_address(), region.remote(4).address), (12, 0x1000, 0x1004));
+    driver.copy_in(region, 7, b"BYTES").expect("inside");
+    assert!(driver.copy_in(region, 8, b"BYTES").is_err());
+    let memory = driver.deregister_region(region).expect("registered");
+    let mut bytes = [0; 12];
+    memory.copy_to(0, &mut bytes).expect("inside");
+    assert_eq!(&bytes, b"twelve BYTES");
+
+    let again = driver.register_region(memory, Access::ALL, DOMAIN).expect("registered");
+    assert!(driver.copy_out(region, 0, &mut bytes).is_err());
+    assert!(driver.copy_out(again, 0, &mut bytes).is_ok());
+    assert_eq!(driver.deregister_region(region).err(), Some(RegionError::NoRegion));
+}
+
+#[test]
+fn memory_mapped_for_reading_gets_no_rights_to_write() {
+    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
+    let file = std::fs::File::open(std::env::current_exe().expect("a path")).expect("this program");
+    for access in [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::ALL] {
+        let memory = RegionMemory::file_read_only(&file, 0, 4096).expect("mapped");
+        assert_eq!(driver.register_region(memory, access, DOMAIN), Err(RegisterError::ReadOnly));
+    }
+    let memory = RegionMemory::file_read_only(&file, 0, 4096).expect("mapped");
+    driver.register_region(memory, Access::REMOTE_READ, DOMAIN).expect("registered");
+}
+
+#[test]
+fn a_port_that_is_taken_is_reported() {
+    let first = Driver::new(config(V4, 1)).expect("a driver");
+    let error = Driver::new(config(&first.local_address().to_string(), 2)).expect_err("taken");
+    assert!(matches!(&error, BuildError::Io(error) if error.kind() == io::ErrorKind::AddrInUse), "{error}");
+}
+
+#[test]
+fn an_idle_driver_has_nothing_more_to_do() {
+    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
+    assert_eq!(driver.turn().expect("turned"), Turn { received: 0, sent: 0, more: false });
+}
+
+#[test]
+fn a_driver_can_move_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&Driver::new(config(V4, 1)).expect("a driver"));
+}

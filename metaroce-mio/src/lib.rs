@@ -1,0 +1,61 @@
+//! The `MetaRoCE` backend on UDP sockets, driven by [mio](https://docs.rs/mio): runs wherever mio runs.
+//!
+//! * [`Driver`] belongs in an event loop of your own: register it in your [`mio::Poll`], call [`Driver::turn`] when its
+//!   token is reported or its [`Driver::deadline`] has come, and take [`Driver::poll_event`] until it is empty.
+//! * [`Blocking`] is a driver with a loop inside, for programs that do one thing after another.
+//!
+//! Each plane (local address) has one socket that receives. Each path sends from a socket of its own, whose source port
+//! is the path's entropy for ECMP. On Linux the sockets use segmentation offload (GSO, GRO), ECN by control message and
+//! gather lists straight from the registered memory, each as far as the kernel has it; elsewhere one copied datagram a
+//! call. [`DriverStats`] counts what happened.
+//!
+//! # The loop
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::{Duration, Instant};
+//!
+//! use metaroce_mio::{Driver, DriverConfig, wait};
+//! use mio::{Events, Interest, Poll, Token};
+//!
+//! let mut driver = Driver::new(DriverConfig::new("[::1]:4795".parse()?)?)?;
+//! let mut poll = Poll::new()?;
+//! poll.registry().register(&mut driver, Token(0), Interest::READABLE)?;
+//! let mut events = Events::with_capacity(16);
+//! loop {
+//!     let turn = driver.turn()?;
+//!     while let Some(event) = driver.poll_event() {
+//!         println!("{event:?}");
+//!     }
+//!     if !turn.more {
+//!         let timeout = driver.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+//!         wait(&mut poll, &mut events, timeout, Duration::from_micros(20))?;
+//!     }
+//! }
+//! # }
+//! ```
+
+mod blocking;
+mod clock;
+mod config;
+pub mod crc;
+mod driver;
+mod faults;
+pub mod memory;
+mod receive;
+pub mod regions;
+mod send;
+pub mod socket;
+mod stats;
+pub mod sys;
+mod wait;
+
+pub use blocking::{Blocking, BlockingError};
+pub use config::{DriverConfig, SocketOptions};
+pub use crc::HardwareChecksum;
+pub use driver::{BuildError, Driver, Turn};
+pub use faults::Faults;
+pub use memory::{RegionMemory, allocate_file};
+pub use regions::{Region, RegionTable, RegisterError};
+pub use socket::Capabilities;
+pub use stats::{DriverStats, InjectedFaults, SendErrors};
+pub use wait::wait;
