@@ -146,12 +146,6 @@ impl Received {
         };
         (body, self.refused)
     }
-
-    /// Packets received with CE.
-    #[cfg(test)]
-    pub(crate) const fn marked(&self) -> u32 {
-        self.marked
-    }
 }
 
 /// What the path sees of a packet.
