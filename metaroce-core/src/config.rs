@@ -29,6 +29,8 @@ pub struct Limits {
     pub messages: u32,
     /// Packets in flight of all connections together: sent, not yet judged by the peer. 16 to 2^24.
     pub packets: u32,
+    /// Queues of receives: shared ones, and those that take datagrams. 1 to 2^16.
+    pub queues: u32,
     /// Registered regions. 1 to 2^20.
     pub regions: u32,
     /// CSN window *W* of one connection and direction, in packets: a power of two, 64 to 2^21; default 4096.
@@ -45,6 +47,7 @@ impl Limits {
         receives: 4096,
         messages: 8192,
         packets: 32_768,
+        queues: 64,
         regions: 1024,
         csn_window: 8192,
     };
@@ -58,6 +61,7 @@ impl Limits {
         receives: 32,
         messages: 64,
         packets: 128,
+        queues: 2,
         regions: 8,
         csn_window: 128,
     };
@@ -255,6 +259,7 @@ impl Limits {
             ("receives", (1..=1 << 24).contains(&self.receives)),
             ("messages", (1..=1 << 24).contains(&self.messages)),
             ("packets", (16..=1 << 24).contains(&self.packets)),
+            ("queues", (1..=1 << 16).contains(&self.queues)),
             ("regions", (1..=1 << 20).contains(&self.regions)),
             ("csn_window", self.csn_window.is_power_of_two() && (64..=1 << 21).contains(&self.csn_window)),
         ];

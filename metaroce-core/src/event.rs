@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use crate::ids::{ConnectionHandle, StreamId};
+use crate::ids::{ConnectionHandle, QueueId, RegionKey, StreamId};
 
 /// Something that the application may want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,36 @@ pub enum Event {
     },
     /// A work request is finished.
     Completion(Completion),
+    /// A datagram was sent, or flushed with its connection.
+    DatagramSent {
+        /// The connection.
+        connection: ConnectionHandle,
+        /// The id given at posting.
+        id: u64,
+        /// [`Status::Success`] or [`Status::Flushed`].
+        status: Status,
+    },
+    /// A receive of a queue is finished: a datagram is in it, or the queue ended.
+    DatagramReceived(DatagramReceived),
+}
+
+/// The end of a queue's receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramReceived {
+    /// The queue.
+    pub queue: QueueId,
+    /// The id given at posting.
+    pub id: u64,
+    /// [`Status::Success`], or [`Status::Flushed`] when the queue ended.
+    pub status: Status,
+    /// The connection that it came from; `None` when the queue ended.
+    pub connection: Option<ConnectionHandle>,
+    /// Number of the queue that the sender may be answered at.
+    pub source_queue: u32,
+    /// Bytes.
+    pub bytes: u32,
+    /// The immediate of the datagram.
+    pub immediate: Option<u32>,
 }
 
 /// The end of one work request.
@@ -68,6 +98,10 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// Whether the sender asked for a solicited event, for receives.
     pub solicited: bool,
+    /// The key that the message took away, for receives.
+    pub invalidated: Option<RegionKey>,
+    /// The match bits of the message, for tagged receives.
+    pub tag: Option<u64>,
 }
 
 /// What kind of work request a completion ends.

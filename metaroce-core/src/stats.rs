@@ -43,6 +43,8 @@ drop_reasons! {
     AckOfUnsent,
     /// A handshake packet whose nonce, cookie or proof does not match.
     BadProof,
+    /// A datagram without its queue, key or posted receive.
+    Datagram,
     /// A table is full.
     NoRoom,
 }

@@ -16,7 +16,7 @@ use crate::ring::{Ring, RingHead};
 use crate::rng::{Keyed, Rng};
 use crate::stats::EndpointStats;
 use crate::storage::RawTables;
-use crate::stream::{Message, Receive, Stream, Work};
+use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
 use crate::wheel::{Wheel, WheelHead};
@@ -47,6 +47,7 @@ pub(crate) struct State {
     pub(crate) messages: PoolHead,
     pub(crate) packets: PoolHead,
     pub(crate) transmissions: PoolHead,
+    pub(crate) queues: PoolHead,
     pub(crate) regions: PoolHead,
     pub(crate) index: IndexHead,
     pub(crate) wheel: WheelHead,
@@ -76,6 +77,7 @@ pub(crate) struct View<'a> {
     pub(crate) messages: Pool<'a, Message>,
     pub(crate) packets: Pool<'a, Packet>,
     pub(crate) transmissions: Pool<'a, Transmission>,
+    pub(crate) queues: Pool<'a, Queue>,
     pub(crate) regions: Pool<'a, Region>,
     pub(crate) index: Index<'a>,
     pub(crate) wheel: Wheel<'a>,
@@ -109,6 +111,7 @@ impl<'a> View<'a> {
             messages: Pool::new(tables.messages, &mut state.messages)?,
             packets: Pool::new(tables.packets, &mut state.packets)?,
             transmissions: Pool::new(tables.transmissions, &mut state.transmissions)?,
+            queues: Pool::new(tables.queues, &mut state.queues)?,
             regions: Pool::new(tables.regions, &mut state.regions)?,
             index: Index::new(tables.index, &mut state.index),
             wheel: Wheel::new(&mut state.wheel, Table::new(tables.timers)?),
@@ -189,6 +192,10 @@ pub(crate) enum Kind {
     Nonce,
     /// The peer's id of a connection and a hash of its address → connection.
     Peer,
+    /// Number of a queue → queue that takes datagrams.
+    Queue,
+    /// Service number and a hash of the peer's address → implicit connection.
+    Implicit,
 }
 
 /// The key of `number` in the space of `owner`.

@@ -206,7 +206,8 @@ pub(crate) fn fill_replies(
 fn credit(view: &mut View<'_>, stream: Idx<Stream>) -> Frame {
     let entry = view.streams.at_mut(stream);
     entry.responder.told = entry.responder.posted;
-    Frame::Credit { stream: entry.id, none_needed: false, posted: entry.responder.posted }
+    let none_needed = entry.responder.queue.is_some();
+    Frame::Credit { stream: entry.id, none_needed, posted: entry.responder.posted }
 }
 
 /// Frames about streams, for one packet.

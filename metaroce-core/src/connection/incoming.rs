@@ -63,12 +63,17 @@ fn on_data(
     let Ok((header, payload)) = DataHeader::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
-    if header.check(payload.len()).is_err() || header.opcode == Opcode::Datagram {
+    if header.check(payload.len()).is_err() {
         return Disposition::Dropped(DropReason::Malformed);
     }
     let Some(slot) = handshake::find_local(view, base.connection) else {
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
+    if header.opcode == Opcode::Datagram {
+        let taken = stream::on_datagram(view, slot, &header, payload, memory);
+        enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, false);
+        return if taken { Disposition::Consumed } else { Disposition::Dropped(DropReason::Datagram) };
+    }
     let (inbound, words) = view.inbound(slot);
     let (verdict, duplicate) = match inbound.seen(words, header.csn) {
         Seen::Outside => return Disposition::Dropped(DropReason::CsnOutsideWindow),

@@ -2,6 +2,7 @@
 
 mod ack;
 mod close;
+mod datagram;
 mod feedback;
 mod handshake;
 mod incoming;
@@ -13,6 +14,7 @@ mod timers;
 pub use ack::AckSnapshot;
 pub(crate) use ack::acknowledge_now;
 pub(crate) use close::begin_close;
+pub(crate) use datagram::finish as finish_datagram;
 pub(crate) use handshake::{OpenError, accept, connect, on_control, reject};
 pub(crate) use incoming::on_packet;
 pub(crate) use output::{Sink, fill, fill_snapshots};
@@ -28,6 +30,7 @@ use crate::event::CloseReason;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, StreamId, WireConnectionId};
 use crate::list::{Linked, Links, List};
 use crate::path::Path;
+use crate::pool::Pool;
 use crate::stats::ConnectionStats;
 use crate::stream::{OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
 use crate::table::{Idx, Table};
@@ -413,7 +416,7 @@ impl Connection {
     }
 
     /// Whether anything of ours has no verdict or completion yet. O(streams), on the way to closing only.
-    pub(crate) fn is_drained(&self, streams: &crate::pool::Pool<'_, Stream>) -> bool {
+    pub(crate) fn is_drained(&self, streams: &Pool<'_, Stream>) -> bool {
         if !self.outbound.packets.is_empty() || !self.streams.responses.is_empty() || !self.renewed.is_empty()
         {
             return false;

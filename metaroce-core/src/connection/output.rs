@@ -1,6 +1,6 @@
 //! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, handshake, paths};
+use crate::connection::{Connection, ack, datagram, handshake, paths};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
@@ -184,6 +184,9 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     }
     let Some(work) = next_work(view, connection) else { return false };
     let payload_bytes = view.connections.at(connection).paths.payload_bytes;
+    if let WorkKind::Datagram { .. } = view.works.at(work).kind {
+        return datagram::send(view, now, connection, work, sink);
+    }
     let left = work_left(view.works.at(work));
     let bytes = u64::from(left.min(u32::from(payload_bytes))) + DATA_HEADER_BYTES_MAX as u64;
     let Some(at) = path_for(view, connection, bytes) else { return false };
@@ -212,18 +215,18 @@ fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Wor
         _ => false,
     };
     streams.responses_served = serve_response;
+    // The next stream, or response, has its turn after this burst.
+    let rotate = owner.paths.burst.is_none();
     if serve_response {
         let work = response?;
-        let left = work_left(view.works.at(work));
-        if left <= u32::from(owner.paths.payload_bytes) {
-            // This cut is its last.
+        if rotate {
             streams.responses.remove(&mut view.works, work);
+            streams.responses.push_back(&mut view.works, work);
         }
         return Some(work);
     }
     let stream = stream?;
-    // The next stream has its turn after this burst.
-    if owner.paths.burst.is_none() {
+    if rotate {
         streams.scheduled.remove(&mut view.streams, stream);
         streams.scheduled.push_back(&mut view.streams, stream);
     }
@@ -238,7 +241,7 @@ fn work_left(work: &Work) -> u32 {
 }
 
 /// The path of the burst under way while it has room, else the start of a new burst.
-fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+pub(crate) fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
     let owner = view.connections.at(connection);
     if let Some((at, left)) = owner.paths.burst {
         let path = view.paths.at(at);
@@ -285,7 +288,13 @@ fn send_packet(
             at += 8;
         }
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
-        if !entry.void {
+        if !entry.void && work.inline_length > 0 {
+            for byte in work.inline() {
+                *transmit.header.get_mut(at).ok_or(BufferTooSmall)? = *byte;
+                at += 1;
+            }
+            transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        } else if !entry.void {
             (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.length));
         }
         bytes = transmit.datagram_length();
@@ -346,13 +355,15 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
     DataHeader {
         remote: work.remote_at(packet.offset),
         operands: work.operands(),
+        match_bits: work.tag(),
         immediate: work.immediate(last),
+        signal: work.signal(last),
         ..header
     }
 }
 
 /// Enters a transmission into its path, and arms the path's timers.
-fn record(
+pub(crate) fn record(
     view: &mut View<'_>,
     now: Instant,
     connection: Idx<Connection>,

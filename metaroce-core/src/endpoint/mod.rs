@@ -107,6 +107,7 @@ impl<S: Storage> Endpoint<S> {
             messages: PoolHead::new(),
             packets: PoolHead::new(),
             transmissions: PoolHead::new(),
+            queues: PoolHead::new(),
             regions: PoolHead::new(),
             index: IndexHead::new(rng.next_u64()),
             wheel: WheelHead::new(),

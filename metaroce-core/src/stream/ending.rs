@@ -1,18 +1,18 @@
 //! How a stream ends: a failed message, a reset from either side, or the end of its connection.
 
 use crate::connection::Connection;
-use crate::event::{CompletionKind, Event, Status};
+use crate::event::{Event, Status};
 use crate::ids::{Msn, Serial};
 use crate::list::List;
 use crate::stream::message::Effect;
 use crate::stream::receive::{self, ReceiveEnd};
 use crate::stream::{
-    Cut, Phase, ResetProgress, Stream, Work, WorkKind, find_or_accept, release, requester, responder,
-    status_code,
+    Cut, Phase, ResetProgress, Stream, Work, WorkKind, effect, find_or_accept, queue, release, requester,
+    responder, status_code,
 };
 use crate::table::Idx;
 use crate::time::Instant;
-use crate::view::View;
+use crate::view::{Kind, View, key};
 use crate::wire::DataHeader;
 
 /// The request `msn` fails with `status`, and all later ones of the stream as flushed; earlier ones run on. Each is
@@ -86,8 +86,8 @@ pub(crate) fn end_stream(view: &mut View<'_>, now: Instant, stream: Idx<Stream>,
     entry.phase = Phase::Ending { ours: ResetProgress::Unsent, theirs: None };
     let (connection, id) = (entry.connection, entry.id);
     let oldest = entry.requester.works.front();
-    flush_receives(view, stream);
     flush_messages(view, stream);
+    flush_receives(view, stream);
     if view.has_event_room() {
         let handle = view.connections.at(connection).handle(connection);
         view.push_event(Event::StreamEnded { connection: handle, stream: id, status });
@@ -178,17 +178,26 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) 
     responder::send_response(view, connection, slot);
 }
 
-/// All posted receives complete as flushed. O(receives of the stream).
+/// All posted receives complete as flushed; those of a shared queue of which nothing was used go back to its head.
+/// O(receives of the stream).
 pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
-    while let Some(slot) = view.streams.at(stream).responder.receives.front() {
-        let end = ReceiveEnd {
-            kind: CompletionKind::Receive,
-            status: Status::Flushed,
-            bytes: 0,
-            immediate: None,
-            solicited: false,
-        };
-        receive::complete(view, stream, slot, &end);
+    let queue = view.streams.at(stream).responder.queue;
+    loop {
+        let responder = &mut view.streams.at_mut(stream).responder;
+        if let Some(slot) = responder.tagged.pop_front(&mut view.receives) {
+            responder.receives.push_back(&mut view.receives, slot);
+        }
+        // Backwards, so that what goes back to a queue keeps its order.
+        let Some(slot) = responder.receives.back() else { break };
+        if let Some(queue) = queue.get().filter(|_| !view.receives.at(slot).used) {
+            let index = view.receives.at(slot).index;
+            responder.receives.remove(&mut view.receives, slot);
+            view.index.remove(key(Kind::Receive, stream.raw(), index.raw()));
+            queue::give_back(view, queue, slot);
+        } else {
+            let first = if queue.is_none() { responder.receives.front() } else { None };
+            receive::complete(view, stream, first.unwrap_or(slot), &ReceiveEnd::failed(Status::Flushed));
+        }
     }
 }
 
@@ -197,7 +206,7 @@ pub(crate) fn flush_messages(view: &mut View<'_>, stream: Idx<Stream>) {
     let connection = view.streams.at(stream).connection;
     while let Some(slot) = view.streams.at(stream).responder.messages.front() {
         let effect = view.messages.at(slot).effect;
-        responder::drop_message(view, stream, slot);
+        effect::drop_message(view, stream, slot);
         if let Effect::Read(response) | Effect::Atomic { response, .. } = effect {
             responder::drop_response(view, connection, response);
         }

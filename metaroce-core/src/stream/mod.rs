@@ -1,21 +1,30 @@
 //! Streams: ordered messages. The requester half sends them, the responder half lets them take effect in order.
 
+mod effect;
 mod ending;
 mod message;
+mod posting;
+mod queue;
 mod receive;
 mod requester;
 mod responder;
+mod tags;
 mod work;
 
 pub(crate) use ending::{
     advance, end_stream, flush_messages, flush_receives, on_stream_reset, step_teardown,
 };
 pub use message::Message;
-pub use receive::Receive;
+pub(crate) use posting::{post, post_datagram};
+pub use queue::Queue;
+pub(crate) use queue::{
+    attach, create as create_queue, destroy as destroy_queue, on_datagram, post as post_queue,
+};
 pub(crate) use receive::post_recv;
+pub use receive::{Receive, TagEntry};
 pub use requester::Requester;
 pub(crate) use requester::{
-    NextCut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, post, refresh, resume,
+    NextCut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, refresh, resume,
 };
 pub use responder::Responder;
 pub(crate) use responder::{Judged, on_request};
@@ -216,6 +225,7 @@ pub(crate) fn release(view: &mut View<'_>, stream: Idx<Stream>) {
     }
     streams.all.remove(&mut view.streams, stream);
     streams.count = streams.count.saturating_sub(1);
+    queue::detach(view, stream);
     view.index.remove(key(Kind::Stream, connection.raw(), u32::from(id.0)));
     view.streams.free(stream);
 }

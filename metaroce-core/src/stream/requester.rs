@@ -7,12 +7,12 @@ use crate::ids::{Msn, ReceiveIndex, Serial, StreamId};
 use crate::list::List;
 use crate::memory::Memory;
 use crate::path::Verdict;
-use crate::region::{self, Access};
-use crate::request::{Operation, PostError, WorkRequest};
-use crate::stream::receive::{check_segments, scatter};
+use crate::pool::Pool;
+use crate::region;
+use crate::stream::receive::scatter;
 use crate::stream::{
-    Cut, InStream, Options, Phase, ResetProgress, Stream, Work, WorkKind, ending, find, find_or_open,
-    responder, status_of, wait_until,
+    Cut, InStream, Phase, ResetProgress, Stream, Work, WorkKind, ending, find, responder, status_of,
+    wait_until,
 };
 use crate::table::Idx;
 use crate::time::Instant;
@@ -32,6 +32,8 @@ pub struct Requester {
     next_msn: Msn,
     /// Receives used so far, and how many the peer has told of.
     next_receive: ReceiveIndex,
+    /// Tagged messages so far.
+    next_tagged: ReceiveIndex,
     credit: Credit,
     /// Refused packets in MSN and offset order, to go again at `retry_at`.
     pub(crate) refused: List<Packet, Queued>,
@@ -63,6 +65,7 @@ impl Requester {
         cursor: Idx::NONE,
         next_msn: Msn::new(0),
         next_receive: ReceiveIndex::new(0),
+        next_tagged: ReceiveIndex::new(0),
         credit: Credit::Until(ReceiveIndex::new(0)),
         refused: List::EMPTY,
         retry_at: Instant::FAR_FUTURE,
@@ -86,77 +89,19 @@ impl Requester {
         }
     }
 
+    /// Queues a request that has the next MSN.
+    pub(crate) fn push(&mut self, works: &mut Pool<'_, Work>, slot: Idx<Work>) {
+        self.next_msn = self.next_msn.plus(1);
+        self.works.push_back(works, slot);
+        if self.cursor.is_none() {
+            self.cursor = slot;
+        }
+    }
+
     /// MSN that the next request gets.
     pub(crate) const fn next_msn(&self) -> Msn {
         self.next_msn
     }
-}
-
-/// Posts a request. O(segments).
-pub(crate) fn post(
-    view: &mut View<'_>,
-    now: Instant,
-    connection: Idx<Connection>,
-    id: StreamId,
-    request: &WorkRequest<'_>,
-) -> Result<(), PostError> {
-    if !view.connections.at(connection).takes_new_work() {
-        return Err(PostError::NoConnection);
-    }
-    let (kind, access) = match request.operation {
-        Operation::Send { immediate } => (WorkKind::Send { immediate }, Access::LOCAL_READ),
-        Operation::Write { remote, immediate } => (WorkKind::Write { remote, immediate }, Access::LOCAL_READ),
-        Operation::Read { remote } => (WorkKind::Read { remote }, Access::LOCAL_WRITE),
-        Operation::Atomic { remote, operation } => {
-            (WorkKind::Atomic { remote, operation }, Access::LOCAL_WRITE)
-        }
-    };
-    let (segments, segment_count, length) = check_segments(view, connection, request.segments, access)?;
-    if matches!(kind, WorkKind::Atomic { .. }) && length != 8 {
-        return Err(PostError::Length);
-    }
-    if !view.has_completion_room() || view.works.available() <= view.works.capacity() / 4 {
-        // A quarter of the table is kept for responses owed to peers.
-        return Err(PostError::Full);
-    }
-    let stream = find_or_open(view, connection, id).ok_or(PostError::NoStream)?;
-    if !view.streams.at(stream).is_open() || view.streams.at(stream).requester.end.is_some() {
-        return Err(PostError::NoStream);
-    }
-    let requester = &mut view.streams.at_mut(stream).requester;
-    let work = Work {
-        connection,
-        stream,
-        stream_id: id,
-        kind,
-        id: request.id,
-        msn: requester.next_msn,
-        length,
-        segments,
-        segment_count,
-        options: Options {
-            fence: request.fence,
-            solicited: request.solicited,
-            unsignalled: request.unsignalled,
-        },
-        ..Work::EMPTY
-    };
-    let msn = work.msn;
-    let Some(slot) = view.works.allocate(work) else { return Err(PostError::Full) };
-    if work.wants_response() && !view.index.insert(key(Kind::Work, stream.raw(), msn.raw()), slot.raw()) {
-        view.works.free(slot);
-        return Err(PostError::Full);
-    }
-    requester.next_msn = msn.plus(1);
-    requester.works.push_back(&mut view.works, slot);
-    if requester.cursor.is_none() {
-        requester.cursor = slot;
-    }
-    view.connections.at_mut(connection).queued_bytes += u64::from(work.carried());
-    *view.reserved = view.reserved.saturating_add(1);
-    region::count_references(&mut view.regions, request.segments, true);
-    refresh(view, now, stream);
-    Ok(())
 }
 
 /// What stands between a stream and its next packet.
@@ -188,7 +133,7 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
         work.wants_response() && connection.streams.responses_due >= u32::from(connection.terms.reads);
     if window_full || fenced || reads_full {
         Gate::Waiting
-    } else if work.consumes_receive() && !requester.has_credit() {
+    } else if work.needs_credit() && !requester.has_credit() {
         Gate::NoCredit
     } else {
         Gate::Open
@@ -245,9 +190,14 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
     if work.is_request() {
         let requester = &mut view.streams.at_mut(stream).requester;
         if offset == 0 {
-            work.receive_index = requester.next_receive;
-            if work.consumes_receive() {
-                requester.next_receive = requester.next_receive.plus(1);
+            if work.tag().is_some() {
+                work.receive_index = requester.next_tagged;
+                requester.next_tagged = requester.next_tagged.plus(1);
+            } else {
+                work.receive_index = requester.next_receive;
+                if work.consumes_receive() {
+                    requester.next_receive = requester.next_receive.plus(1);
+                }
             }
             if work.wants_response() {
                 work.counted = true;
@@ -260,6 +210,8 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
             requester.cursor = requester.works.next(&view.works, slot).unwrap_or(Idx::NONE);
         }
         refresh(view, now, stream);
+    } else if whole {
+        view.connections.at_mut(connection).streams.responses.remove(&mut view.works, slot);
     }
     NextCut { offset, length }
 }
@@ -517,6 +469,8 @@ pub(crate) fn retire(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Work>) 
         bytes: if status == Status::Success { work.length } else { 0 },
         immediate: None,
         solicited: false,
+        invalidated: None,
+        tag: None,
     }));
 }
 

@@ -1,16 +1,17 @@
 //! The responder half of a stream: packets of requests are placed as they come, and take effect in order.
 
-use crate::connection::Connection;
-use crate::event::{CompletionKind, Status};
-use crate::ids::{Msn, ReceiveIndex, Serial};
+use crate::connection::{Connection, finish_datagram};
+use crate::event::Status;
+use crate::ids::{Msn, ReceiveIndex, RegionKey, Serial};
 use crate::list::{Links, List};
 use crate::memory::{AtomicOperation, Memory};
-use crate::region::{self, Access};
+use crate::region::{self, Access, Reached};
 use crate::request::{SEGMENTS_MAX, Segment};
 use crate::stream::message::{Effect, InResponder};
 use crate::stream::receive::{self, Posted, ReceiveEnd, scatter};
 use crate::stream::{
-    Cut, Message, Phase, Receive, Stream, Work, WorkKind, ending, find_or_accept, make_urgent, status_code,
+    Cut, Message, Phase, Queue, Receive, Stream, Work, WorkKind, effect, ending, find_or_accept, make_urgent,
+    queue, status_code, tags,
 };
 use crate::table::Idx;
 use crate::time::Instant;
@@ -23,7 +24,15 @@ pub struct Responder {
     /// The oldest message that has not taken effect.
     pub(crate) expected: Msn,
     pub(crate) messages: List<Message, InResponder>,
+    /// Posted receives, those that a tagged message has matched included.
     pub(crate) receives: List<Receive, Posted>,
+    /// Tagged receives that nothing has matched.
+    pub(crate) tagged: List<Receive, Posted>,
+    /// Count of the next tagged message that has not come.
+    pub(crate) next_tagged: ReceiveIndex,
+    pub(crate) unordered_match: bool,
+    /// The queue that receives are drawn from.
+    pub(crate) queue: Idx<Queue>,
     /// Receives posted so far: the index of the next one.
     pub(crate) posted: ReceiveIndex,
     /// What the peer was last told of that.
@@ -50,6 +59,10 @@ impl Responder {
         expected: Msn::new(0),
         messages: List::EMPTY,
         receives: List::EMPTY,
+        tagged: List::EMPTY,
+        next_tagged: ReceiveIndex::new(0),
+        unordered_match: false,
+        queue: Idx::NONE,
         posted: ReceiveIndex::new(0),
         told: ReceiveIndex::new(0),
         wanted: ReceiveIndex::new(u32::MAX),
@@ -59,7 +72,9 @@ impl Responder {
 
     /// Whether the peer wants to know of the receives: some were posted, or asked for.
     pub(crate) fn speaks_credit(&self) -> bool {
-        self.posted != ReceiveIndex::new(0) || self.wanted != ReceiveIndex::new(u32::MAX)
+        self.queue.is_some()
+            || self.posted != ReceiveIndex::new(0)
+            || self.wanted != ReceiveIndex::new(u32::MAX)
     }
 }
 
@@ -78,7 +93,7 @@ pub(crate) fn on_request(
     };
     match admit(view, now, stream, header, payload, memory) {
         Ok(()) => {
-            advance(view, now, stream, memory);
+            effect::advance(view, now, stream, memory);
             Judged::Accepted
         }
         Err(reason) => {
@@ -129,6 +144,11 @@ fn admit(
     if header.flags.contains(OpFlags::LAST) {
         message.immediate = header.immediate;
         message.solicited = header.flags.contains(OpFlags::SOLICITED);
+        message.signal = header.signal;
+        if header.flags.contains(OpFlags::INVALIDATE) {
+            message.invalidate = header.immediate.map(RegionKey);
+            message.immediate = None;
+        }
     }
     message.whole = match header.opcode {
         Opcode::Send | Opcode::Write => message.placed >= message.length,
@@ -148,18 +168,19 @@ fn open_message(
         return Err(NackReason::NoSlot);
     }
     let effect = match header.opcode {
+        Opcode::Send if header.match_bits.is_some() => Effect::Unmatched(header.receive_index),
         Opcode::Send => Effect::Receive(claim(view, now, stream, header, header.length)?),
         Opcode::Write => Effect::None,
         Opcode::ReadRequest => {
-            let segment = check(view, now, stream, header, u64::from(header.length), Access::REMOTE_READ)?;
-            let segment = Segment { length: header.length, ..segment };
+            let reached = check(view, now, stream, header, u64::from(header.length), Access::REMOTE_READ)?;
+            let segment = Segment { region: reached.region, offset: reached.offset, length: header.length };
             let response = reserve_response(view, stream, header, WorkKind::ReadResponse, Some(segment))?;
             Effect::Read(response)
         }
         _ => {
             let Some(remote) = header.remote else { return Err(NackReason::Ended) };
-            let segment = check(view, now, stream, header, 8, Access::REMOTE_ATOMIC)?;
-            let operation = atomic_of(header).filter(|_| segment.offset.is_multiple_of(8));
+            let reached = check(view, now, stream, header, 8, Access::REMOTE_ATOMIC)?;
+            let operation = atomic_of(header).filter(|_| reached.offset.is_multiple_of(8));
             let Some(operation) = operation else {
                 return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
             };
@@ -188,16 +209,14 @@ fn claim(
     header: &DataHeader,
     needed: u32,
 ) -> Result<Idx<Receive>, NackReason> {
-    let slot = receive::find(view, stream, header.receive_index).ok_or(NackReason::NoReceive)?;
+    let mut found = receive::find(view, stream, header.receive_index);
+    if found.is_none() && view.streams.at(stream).responder.queue.is_some() {
+        queue::take(view, stream, header.receive_index)?;
+        found = receive::find(view, stream, header.receive_index);
+    }
+    let slot = found.ok_or(NackReason::NoReceive)?;
     if view.receives.at(slot).capacity < needed {
-        let end = ReceiveEnd {
-            kind: CompletionKind::Receive,
-            status: Status::LocalLength,
-            bytes: 0,
-            immediate: None,
-            solicited: false,
-        };
-        receive::complete(view, stream, slot, &end);
+        receive::complete(view, stream, slot, &ReceiveEnd::failed(Status::LocalLength));
         return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
     }
     Ok(slot)
@@ -211,13 +230,13 @@ fn check(
     header: &DataHeader,
     length: u64,
     access: Access,
-) -> Result<Segment, NackReason> {
+) -> Result<Reached, NackReason> {
     let domain = view.connections.at(view.streams.at(stream).connection).domain;
     let found = header.remote.and_then(|Remote { key, address }| {
         region::check_remote(&view.regions, domain, key, address, length, access)
     });
-    if let Some((region, offset)) = found {
-        return Ok(Segment { region, offset, length: 0 });
+    if let Some(reached) = found {
+        return Ok(reached);
     }
     fail(view, now, stream, header.msn, Status::RemoteAccess);
     Err(NackReason::Access)
@@ -233,25 +252,57 @@ fn place(
     payload: &[u8],
     memory: &mut dyn Memory,
 ) -> Result<(), NackReason> {
+    if let Effect::Unmatched(count) = view.messages.at(slot).effect {
+        let receive = tags::claim(view, now, stream, header, count)?;
+        view.messages.at_mut(slot).effect = Effect::Receive(receive);
+    }
     let placed = match (header.opcode, view.messages.at(slot).effect) {
         (Opcode::Send, Effect::Receive(receive)) => {
-            let receive = *view.receives.at(receive);
+            let receive = view.receives.at_mut(receive);
+            receive.used |= !payload.is_empty();
+            let receive = *receive;
             scatter(memory, receive.segments(), header.offset, payload)
         }
-        (Opcode::Write, _) => {
-            if header.immediate.is_some() {
-                let receive = claim(view, now, stream, header, 0)?;
-                view.messages.at_mut(slot).effect = Effect::Receive(receive);
-            }
-            // A WRITE of no bytes touches no memory, and its key is not looked at (as InfiniBand has it).
-            if payload.is_empty() {
-                Ok(())
-            } else {
-                let at = check(view, now, stream, header, payload.len() as u64, Access::REMOTE_WRITE)?;
-                memory.write(at.region, at.offset, payload)
-            }
-        }
+        (Opcode::Write, _) => return place_write(view, now, stream, slot, header, payload, memory),
         _ => Ok(()),
+    };
+    placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
+}
+
+/// Places one packet of a WRITE. The last cache line waits if the region asks for that.
+fn place_write(
+    view: &mut View<'_>,
+    now: Instant,
+    stream: Idx<Stream>,
+    slot: Idx<Message>,
+    header: &DataHeader,
+    payload: &[u8],
+    memory: &mut dyn Memory,
+) -> Result<(), NackReason> {
+    if let Some(signal) = header.signal {
+        let remote = Some(Remote { key: signal.key, address: signal.address });
+        let reached = check(view, now, stream, &DataHeader { remote, ..*header }, 8, Access::REMOTE_ATOMIC)?;
+        if !reached.offset.is_multiple_of(8) {
+            return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
+        }
+    }
+    // A WRITE of no bytes touches no memory, and its key is not looked at (as InfiniBand has it).
+    let reached = if payload.is_empty() {
+        None
+    } else {
+        Some(check(view, now, stream, header, payload.len() as u64, Access::REMOTE_WRITE)?)
+    };
+    if header.immediate.is_some() {
+        let receive = claim(view, now, stream, header, 0)?;
+        view.messages.at_mut(slot).effect = Effect::Receive(receive);
+    }
+    let Some(reached) = reached else { return Ok(()) };
+    let placed = if reached.ordered_tails {
+        let message = view.messages.at_mut(slot);
+        let head = effect::hold_tail(&mut message.tail, header, payload);
+        if head.is_empty() { Ok(()) } else { memory.write(reached.region, reached.offset, head) }
+    } else {
+        memory.write(reached.region, reached.offset, payload)
     };
     placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
 }
@@ -292,83 +343,6 @@ fn reserve_response(
     Ok(slot)
 }
 
-/// Lets take effect, in order, every message that is whole. At most one step per message.
-fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, memory: &mut dyn Memory) {
-    loop {
-        let entry = view.streams.at(stream);
-        let expected = entry.responder.expected;
-        if entry.responder.end == Some(expected) {
-            break;
-        }
-        let Some(slot) = view.index.find(key(Kind::Message, stream.raw(), expected.raw())).map(Idx::new)
-        else {
-            break;
-        };
-        if !view.messages.at(slot).whole {
-            break;
-        }
-        let message = *view.messages.at(slot);
-        drop_message(view, stream, slot);
-        view.streams.at_mut(stream).responder.expected = expected.plus(1);
-        take_effect(view, now, stream, &message, memory);
-    }
-}
-
-/// Takes a message out of its stream.
-pub(crate) fn drop_message(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Message>) {
-    let msn = view.messages.at(slot).msn;
-    view.streams.at_mut(stream).responder.messages.remove(&mut view.messages, slot);
-    view.index.remove(key(Kind::Message, stream.raw(), msn.raw()));
-    view.messages.free(slot);
-}
-
-fn take_effect(
-    view: &mut View<'_>,
-    now: Instant,
-    stream: Idx<Stream>,
-    message: &Message,
-    memory: &mut dyn Memory,
-) {
-    let connection = view.streams.at(stream).connection;
-    match message.effect {
-        Effect::None => {}
-        Effect::Receive(slot) => {
-            let kind = if message.opcode == Opcode::Send {
-                CompletionKind::Receive
-            } else {
-                CompletionKind::ReceiveWrite
-            };
-            let end = ReceiveEnd {
-                kind,
-                status: Status::Success,
-                bytes: message.length,
-                immediate: message.immediate,
-                solicited: message.solicited,
-            };
-            receive::complete(view, stream, slot, &end);
-        }
-        Effect::Read(response) => send_response(view, connection, response),
-        Effect::Atomic { response, key, address, operation } => {
-            let domain = view.connections.at(connection).domain;
-            let value = region::check_remote(&view.regions, domain, key, address, 8, Access::REMOTE_ATOMIC)
-                .ok_or(Status::RemoteAccess)
-                .and_then(|(region, offset)| {
-                    memory.atomic(region, offset, operation).map_err(|_| Status::RemoteOperation)
-                });
-            match value {
-                Ok(value) => {
-                    view.works.at_mut(response).kind = WorkKind::AtomicResponse { value };
-                    send_response(view, connection, response);
-                }
-                Err(status) => {
-                    drop_response(view, connection, response);
-                    fail(view, now, stream, message.msn, status);
-                }
-            }
-        }
-    }
-}
-
 /// Queues a response, RESULT or STREAM_RESET for sending.
 pub(crate) fn send_response(view: &mut View<'_>, connection: Idx<Connection>, slot: Idx<Work>) {
     let carried = view.works.at(slot).carried();
@@ -381,6 +355,10 @@ pub(crate) fn send_response(view: &mut View<'_>, connection: Idx<Connection>, sl
 /// Frees a reserved response that will not be sent.
 pub(crate) fn drop_response(view: &mut View<'_>, connection: Idx<Connection>, slot: Idx<Work>) {
     let work = *view.works.at(slot);
+    if let WorkKind::Datagram { .. } = work.kind {
+        finish_datagram(view, connection, slot, Status::Flushed);
+        return;
+    }
     region::count_references(&mut view.regions, work.segments(), false);
     view.works.free(slot);
     let owed = &mut view.connections.at_mut(connection).streams.responses_owed;
@@ -389,7 +367,13 @@ pub(crate) fn drop_response(view: &mut View<'_>, connection: Idx<Connection>, sl
 
 /// The message `msn` fails here, and with it all later ones: refused from now on, and the peer is told by RESULT.
 /// Messages before it run to their end.
-fn fail(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) -> NackReason {
+pub(crate) fn fail(
+    view: &mut View<'_>,
+    now: Instant,
+    stream: Idx<Stream>,
+    msn: Msn,
+    status: Status,
+) -> NackReason {
     let entry = view.streams.at_mut(stream);
     let lower = entry.responder.end.is_none_or(|end| msn.before(end));
     if lower {
