@@ -124,6 +124,10 @@ pub struct Config {
     pub rnr_retries: Option<u32>,
     /// Time without any progress after which a connection with work fails, ns; default 10 s.
     pub fail_after_ns: u64,
+    /// Time without any work after which a connection is closed; `None` for never, which is the default.
+    pub idle_close_ns: Option<u64>,
+    /// Connections that one IP address may have half open, 1 to 65,535; default 64.
+    pub half_open_per_address: u16,
     /// Time without a packet from the peer after which an idle connection is probed, ns; default 5 s.
     pub keepalive_ns: u64,
 }
@@ -170,6 +174,8 @@ impl Config {
             reads_granted: 64,
             rnr_retries: None,
             fail_after_ns: 10_000_000_000,
+            idle_close_ns: None,
+            half_open_per_address: 64,
             keepalive_ns: 5_000_000_000,
         }
     }
@@ -198,6 +204,9 @@ pub struct ConnectOptions<'a> {
     pub remote: SocketAddr,
     /// Service number that the peer's application looks at; default 0.
     pub service: u32,
+    /// Opens, or finds, the one connection to this peer and service that needs no connection manager: both ends may
+    /// call it at once, nobody has to be ready, and work may be posted at once. Default `false`.
+    pub implicit: bool,
     /// Protection domain whose regions the peer may reach.
     pub domain: crate::ids::ProtectionDomain,
     /// Up to 256 bytes for the peer's application.
@@ -208,7 +217,13 @@ impl ConnectOptions<'_> {
     /// To `remote`, service 0, protection domain 0, no private data.
     #[must_use]
     pub const fn to(remote: SocketAddr) -> Self {
-        Self { remote, service: 0, domain: crate::ids::ProtectionDomain(0), private_data: &[] }
+        Self {
+            remote,
+            service: 0,
+            implicit: false,
+            domain: crate::ids::ProtectionDomain(0),
+            private_data: &[],
+        }
     }
 }
 
@@ -290,6 +305,8 @@ impl Config {
             ("initial_credits", (1..=1024).contains(&self.initial_credits)),
             ("reads_granted", self.reads_granted >= 1),
             ("fail_after_ns", self.fail_after_ns >= self.rto_ns_min),
+            ("idle_close_ns", self.idle_close_ns.is_none_or(|span| span >= 1_000)),
+            ("half_open_per_address", self.half_open_per_address >= 1),
             ("keepalive_ns", self.keepalive_ns >= 1_000),
         ];
         first_bad(&fields).map_or(Ok(()), |field| Err(ConfigError::Config(field)))

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::ids::{ConnectionHandle, QueueId, RegionKey, StreamId};
+use crate::stats::Limit;
 
 /// Something that the application may want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Event {
         remote: SocketAddr,
         /// The service number that it asks for.
         service: u32,
+        /// It is the one connection of its kind with this peer, opened without a connection manager.
+        implicit: bool,
     },
     /// The connection is open; work may flow. Private data of the acceptor: `Endpoint::private_data`.
     Connected {
@@ -44,6 +47,11 @@ pub enum Event {
         stream: StreamId,
         /// The status that ended it.
         status: Status,
+    },
+    /// A limit was hit for the first time since this event was last taken: see `EndpointStats::limits_hit`.
+    LimitReached {
+        /// Which.
+        limit: Limit,
     },
     /// A work request is finished.
     Completion(Completion),

@@ -49,6 +49,53 @@ drop_reasons! {
     NoRoom,
 }
 
+/// A limit that something can be refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// `Limits::connections`: a CONNECT was rejected.
+    Connections,
+    /// `Config::half_open_per_address`: a CONNECT was dropped.
+    HalfOpenPerAddress,
+    /// `Limits::streams`: a packet was refused.
+    Streams,
+    /// `Limits::requests`: a READ or atomic of the peer was refused.
+    Requests,
+    /// `Limits::messages`, or a connection's three quarters of it: a packet was refused.
+    Messages,
+    /// `Limits::packets`: sending waits.
+    Packets,
+}
+
+impl Limit {
+    /// All limits, in the order of their counters.
+    pub const ALL: &'static [Self] = &[
+        Self::Connections,
+        Self::HalfOpenPerAddress,
+        Self::Streams,
+        Self::Requests,
+        Self::Messages,
+        Self::Packets,
+    ];
+}
+
+/// Counters of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StreamStats {
+    /// Requests completed, with any status.
+    pub requests_completed: u64,
+    /// Requests posted and not completed.
+    pub requests_outstanding: u32,
+    /// Inbound messages that took effect.
+    pub messages_received: u64,
+    /// Receives posted and not consumed.
+    pub receives_posted: u32,
+    /// Packets of ours that the peer refused.
+    pub refused: u64,
+    /// Rounds in which the peer had no receive posted.
+    pub rnr_rounds: u64,
+}
+
 /// Counters of an endpoint, since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EndpointStats {
@@ -60,6 +107,8 @@ pub struct EndpointStats {
     pub duplicates: u64,
     /// Data packets refused.
     pub refused: u64,
+    /// How often each limit was hit, in the order of [`Limit::ALL`].
+    pub limits_hit: [u64; Limit::ALL.len()],
     /// Dropped datagrams by reason, in the order of [`DropReason::ALL`].
     pub dropped: [u64; DropReason::ALL.len()],
 }

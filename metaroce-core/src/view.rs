@@ -14,7 +14,7 @@ use crate::pool::{Pool, PoolHead};
 use crate::region::Region;
 use crate::ring::{Ring, RingHead};
 use crate::rng::{Keyed, Rng};
-use crate::stats::EndpointStats;
+use crate::stats::{EndpointStats, Limit};
 use crate::storage::RawTables;
 use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::table::{Idx, Table};
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) reserved: u32,
     /// Connections that have not been heard of since their CONNECT.
     pub(crate) half_open: u32,
+    /// Limits of which a report has not been taken, a bit each.
+    pub(crate) limits_told: u8,
     pub(crate) next_generation: u32,
     pub(crate) replies: Replies,
     pub(crate) csn_window: u32,
@@ -63,6 +65,7 @@ pub(crate) struct View<'a> {
     pub(crate) ready: &'a mut List<Connection, Ready>,
     pub(crate) reserved: &'a mut u32,
     pub(crate) half_open: &'a mut u32,
+    pub(crate) limits_told: &'a mut u8,
     pub(crate) next_generation: &'a mut u32,
     pub(crate) replies: &'a mut Replies,
     pub(crate) csn_window: u32,
@@ -97,6 +100,7 @@ impl<'a> View<'a> {
             ready: &mut state.ready,
             reserved: &mut state.reserved,
             half_open: &mut state.half_open,
+            limits_told: &mut state.limits_told,
             next_generation: &mut state.next_generation,
             replies: &mut state.replies,
             csn_window: state.csn_window,
@@ -142,6 +146,27 @@ impl<'a> View<'a> {
             clock.armed = at;
             self.wheel.schedule(Idx::new(connection.raw()), at);
         }
+    }
+
+    /// Counts that a limit was hit, and reports it if the last report has been taken.
+    pub(crate) fn hit(&mut self, limit: Limit) {
+        if let Some(count) = self.stats.limits_hit.get_mut(limit as usize) {
+            *count += 1;
+        }
+        let bit = 1 << limit as u8;
+        if *self.limits_told & bit == 0 && self.has_event_room() {
+            *self.limits_told |= bit;
+            self.push_event(Event::LimitReached { limit });
+        }
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn pop_event(&mut self) -> Option<Event> {
+        let event = self.events.pop()?;
+        if let Event::LimitReached { limit } = event {
+            *self.limits_told &= !(1 << limit as u8);
+        }
+        Some(event)
     }
 
     /// Reports something. Room was reserved where the event is made possible.
@@ -196,6 +221,8 @@ pub(crate) enum Kind {
     Queue,
     /// Service number and a hash of the peer's address → implicit connection.
     Implicit,
+    /// Hash of an IP address → how many of its connections are half open.
+    Address,
 }
 
 /// The key of `number` in the space of `owner`.

@@ -1,7 +1,7 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
 use crate::connection::handshake::{find_local, peer_key};
-use crate::connection::{Attempt, Connection, State};
+use crate::connection::{Attempt, Connection, State, implicit, quota};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -22,7 +22,7 @@ pub(crate) fn begin_close(view: &mut View<'_>, now: Instant, slot: Idx<Connectio
         }
         State::Accepting { .. } | State::Open => {
             if let State::Accepting { .. } = view.connections.at(slot).state {
-                *view.half_open = view.half_open.saturating_sub(1);
+                quota::leave(view, slot);
             }
             view.connections.at_mut(slot).become_state(State::Draining);
             if flush {
@@ -188,9 +188,10 @@ pub(crate) fn finish(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, r
         return;
     }
     if matches!(owner.state, State::Incoming | State::Accepting { .. }) {
-        *view.half_open = view.half_open.saturating_sub(1);
+        quota::leave(view, slot);
     }
-    owner.become_state(State::Ending { reason });
+    implicit::leave(view, slot);
+    view.connections.at_mut(slot).become_state(State::Ending { reason });
     view.mark_ready(slot);
     view.arm(slot, now);
 }

@@ -4,11 +4,13 @@ use core::net::SocketAddr;
 
 use crate::config::ConnectOptions;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, paths, reply};
+use crate::connection::{
+    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, quota, reply,
+};
 use crate::event::{CloseReason, Event};
 use crate::ids::{Csn, PathId, ProtectionDomain, Psn, WireConnectionId};
 use crate::region::slot_mask;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, Limit};
 use crate::stream;
 use crate::table::Idx;
 use crate::time::Instant;
@@ -30,9 +32,19 @@ pub(crate) fn connect(
     options: &ConnectOptions<'_>,
 ) -> Result<Idx<Connection>, OpenError> {
     let private = PrivateData::new(options.private_data).ok_or(OpenError::PrivateData)?;
+    if options.implicit
+        && let Some(slot) = implicit::find(view, options.remote, options.service)
+    {
+        if view.connections.at(slot).state == State::Incoming {
+            // Opening what the peer has opened is accepting it.
+            accept(view, now, slot, options.domain, options.private_data)?;
+        }
+        return Ok(slot);
+    }
     let slot = allocate(view, now, options.remote).ok_or(OpenError::Full)?;
     let owner = view.connections.at_mut(slot);
     owner.role = Role::Connector;
+    owner.implicit = options.implicit;
     owner.service = options.service;
     owner.domain = options.domain;
     owner.private = private;
@@ -40,6 +52,9 @@ pub(crate) fn connect(
     // Streams may be opened and work posted already; what the peer grants is known only later.
     let terms = own_terms(view);
     view.connections.at_mut(slot).terms = terms;
+    if options.implicit {
+        implicit::enter(view, slot);
+    }
     view.arm(slot, now);
     Ok(slot)
 }
@@ -82,6 +97,7 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     owner.clock.last_progress = now;
     owner.clock.busy_since = now;
     owner.clock.last_keepalive = now;
+    owner.clock.last_used = now;
     Some(slot)
 }
 
@@ -153,8 +169,18 @@ fn on_connect(
         reply::retry(view, now, datagram, connect);
         return Disposition::Consumed;
     }
+    if connect.implicit
+        && let Some(crossing) = implicit::resolve(view, now, datagram.source, connect)
+    {
+        return take_as_accept(view, now, crossing, connect);
+    }
+    if quota::is_used_up(view, datagram.source) {
+        view.hit(Limit::HalfOpenPerAddress);
+        return Disposition::Dropped(DropReason::NoRoom);
+    }
     let Some(slot) = allocate(view, now, datagram.source) else {
-        reply::reject(view, now, datagram, connect, RejectReason::Limits);
+        view.hit(Limit::Connections);
+        reply::reject(view, datagram, connect, RejectReason::Limits);
         return Disposition::Dropped(DropReason::NoRoom);
     };
     if !view.index.insert(nonce_key, slot.raw()) {
@@ -165,12 +191,20 @@ fn on_connect(
     let owner = view.connections.at_mut(slot);
     owner.state = State::Incoming;
     owner.service = connect.service;
+    owner.implicit = connect.implicit;
     owner.private = PrivateData::new(connect.private_data).unwrap_or(PrivateData::EMPTY);
     agree(view, slot, own, connect);
-    *view.half_open = view.half_open.saturating_add(1);
+    quota::enter(view, slot);
+    if connect.implicit {
+        implicit::enter(view, slot);
+    }
     let owner = view.connections.at(slot);
-    let event =
-        Event::Incoming { connection: owner.handle(slot), remote: owner.remote, service: owner.service };
+    let event = Event::Incoming {
+        connection: owner.handle(slot),
+        remote: owner.remote,
+        service: owner.service,
+        implicit: owner.implicit,
+    };
     view.push_event(event);
     view.arm(slot, now.after(view.config.fail_after_ns));
     Disposition::Consumed
@@ -239,6 +273,20 @@ pub(crate) const fn high(nonce: u64) -> u32 {
     (nonce >> 32) as u32
 }
 
+/// Two implicit CONNECTs crossed: the peer's is taken as its ACCEPT, and answered by one of ours, in case ours was lost.
+fn take_as_accept(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    connect: &Connect<'_>,
+) -> Disposition {
+    // The same CONNECT again will find the connection by this.
+    let _entered = view.index.insert(key(Kind::Nonce, high(connect.nonce), low(connect.nonce)), slot.raw());
+    let disposition = on_accept(view, now, slot, connect);
+    view.connections.at_mut(slot).owed.accept = true;
+    disposition
+}
+
 fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
     let owner = view.connections.at_mut(slot);
     if !matches!(owner.state, State::Connecting { .. }) {
@@ -283,6 +331,10 @@ fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &
     if !matches!(owner.state, State::Connecting { .. }) {
         return Disposition::Dropped(DropReason::UnexpectedState);
     }
+    if owner.implicit && matches!(reject.reason, RejectReason::NoListener | RejectReason::Busy) {
+        // Not ready yet: CONNECT goes on.
+        return Disposition::Consumed;
+    }
     owner.private = PrivateData::new(reject.private_data).unwrap_or(PrivateData::EMPTY);
     close::finish(view, now, slot, CloseReason::Rejected(reject.reason));
     Disposition::Consumed
@@ -295,7 +347,8 @@ pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     if let State::Accepting { .. } = owner.state {
         owner.become_state(State::Open);
         owner.owed.accept = false;
-        *view.half_open = view.half_open.saturating_sub(1);
+        quota::leave(view, slot);
+        let owner = view.connections.at(slot);
         let event = Event::Connected { connection: owner.handle(slot) };
         view.push_event(event);
     }
@@ -342,7 +395,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
     let (owed, ids) = (owner.owed, owner.ids);
     let hello = |cookie, echoed_nonce, private_data| Connect {
         wants_checksum: view.config.checksum_wanted,
-        implicit: false,
+        implicit: owner.implicit,
         connection: ids.local,
         nonce: ids.local_nonce,
         incarnation,

@@ -87,6 +87,7 @@ fn on_data(
         stats.packets_accepted += 1;
         stats.bytes_placed += payload.len() as u64;
     }
+    view.connections.at_mut(slot).clock.last_used = now;
     let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
     enter(view, now, slot, at, arrival(datagram, base), verdict, urgent);
     if duplicate {

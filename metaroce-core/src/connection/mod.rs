@@ -5,9 +5,11 @@ mod close;
 mod datagram;
 mod feedback;
 mod handshake;
+mod implicit;
 mod incoming;
 mod output;
 mod paths;
+mod quota;
 mod reply;
 mod timers;
 
@@ -44,6 +46,8 @@ pub struct Connection {
     pub(crate) ids: Ids,
     pub(crate) state: State,
     pub(crate) role: Role,
+    /// The one connection of its peer and service that needs no connection manager.
+    pub(crate) implicit: bool,
     /// Where the peer receives.
     pub(crate) remote: SocketAddr,
     pub(crate) service: u32,
@@ -197,6 +201,8 @@ pub(crate) struct StreamSet {
     pub(crate) responses: List<Work, Responding>,
     /// Responses that we owe or have under way.
     pub(crate) responses_owed: u32,
+    /// Inbound messages that have not taken effect.
+    pub(crate) messages: u32,
     /// READs and atomics of ours without response.
     pub(crate) responses_due: u32,
     /// Id of the next stream opened here, without the lowest bit.
@@ -220,6 +226,8 @@ pub(crate) struct Clock {
     /// When delayed acknowledgements are due.
     pub(crate) ack_at: Instant,
     pub(crate) last_keepalive: Instant,
+    /// When there was last work of either side.
+    pub(crate) last_used: Instant,
 }
 
 /// Control packets to send.
@@ -286,6 +294,7 @@ impl Connection {
         },
         state: State::Incoming,
         role: Role::Acceptor,
+        implicit: false,
         remote: SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
         service: 0,
         domain: ProtectionDomain(0),
@@ -322,6 +331,7 @@ impl Connection {
             waiting: List::EMPTY,
             responses: List::EMPTY,
             responses_owed: 0,
+            messages: 0,
             responses_due: 0,
             next_id: 0,
             responses_served: false,
@@ -334,6 +344,7 @@ impl Connection {
             busy_since: Instant::ZERO,
             ack_at: Instant::FAR_FUTURE,
             last_keepalive: Instant::ZERO,
+            last_used: Instant::ZERO,
         },
         owed: Owed {
             connect: false,

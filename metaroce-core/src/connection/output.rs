@@ -5,6 +5,7 @@ use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
 use crate::path::{Path, Transmission};
+use crate::stats::Limit;
 use crate::stream::{NextCut, Work, WorkKind, next_cut};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -103,7 +104,19 @@ pub(crate) fn fill(
             break;
         }
     }
-    fill_probes(view, now, connection, sink)
+    let starved = is_starved(view, connection);
+    fill_probes(view, now, connection, sink) || starved
+}
+
+/// Whether only the want of an entry in a shared table stops the connection: it has to be asked again, since no event
+/// of its own will tell when there is one.
+fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
+    if view.packets.available() > 0 && view.transmissions.available() > 0 {
+        return false;
+    }
+    let owner = view.connections.at(connection);
+    let new = !owner.streams.scheduled.is_empty() || !owner.streams.responses.is_empty();
+    new || !owner.renewed.is_empty() || owner.paths.again != 0
 }
 
 /// Sends one packet that goes again, of the first path that has one and room.
@@ -176,13 +189,14 @@ fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, 
 /// Cuts one new packet off a response or a request, and sends it.
 fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
     let owner = view.connections.at(connection);
-    if !owner.outbound.has_room(&view.packets)
-        || view.packets.available() == 0
-        || view.transmissions.available() == 0
-    {
+    if !owner.outbound.has_room(&view.packets) {
         return false;
     }
     let Some(work) = next_work(view, connection) else { return false };
+    if view.packets.available() == 0 || view.transmissions.available() == 0 {
+        view.hit(Limit::Packets);
+        return false;
+    }
     let payload_bytes = view.connections.at(connection).paths.payload_bytes;
     if let WorkKind::Datagram { .. } = view.works.at(work).kind {
         return datagram::send(view, now, connection, work, sink);
@@ -192,6 +206,7 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     let Some(at) = path_for(view, connection, bytes) else { return false };
     let NextCut { offset, length } = next_cut(view, now, work, payload_bytes);
     let owner = view.connections.at_mut(connection);
+    owner.clock.last_used = now;
     if owner.outbound.packets.is_empty() {
         owner.clock.busy_since = now;
     }

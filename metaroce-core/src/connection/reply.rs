@@ -87,7 +87,6 @@ pub(crate) fn retry(view: &mut View<'_>, now: Instant, datagram: &Datagram<'_>, 
 /// REJECT without a connection.
 pub(crate) fn reject(
     view: &mut View<'_>,
-    _now: Instant,
     datagram: &Datagram<'_>,
     connect: &Connect<'_>,
     reason: RejectReason,

@@ -104,7 +104,8 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         next = next.min(view.streams.at(entry).wake_at);
         at = owner.streams.waiting.next(&view.streams, entry);
     }
-    let silence = view.config.keepalive_ns.min(view.config.fail_after_ns) / 4;
+    let idle_close = view.config.idle_close_ns.unwrap_or(u64::MAX);
+    let silence = view.config.keepalive_ns.min(view.config.fail_after_ns).min(idle_close) / 4;
     view.arm(slot, next.min(now.after(silence.max(1))));
 }
 
@@ -217,6 +218,14 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         return;
     }
     let every = config.keepalive_ns.min(config.fail_after_ns / 4).max(1);
+    let idle = now.since(clock.last_used);
+    if let State::Open = owner.state
+        && config.idle_close_ns.is_some_and(|limit| idle >= limit)
+        && owner.is_drained(&view.streams)
+    {
+        close::begin_close(view, now, slot, false);
+        return;
+    }
     if silent >= config.keepalive_ns && now.since(clock.last_keepalive) >= every {
         view.connections.at_mut(slot).clock.last_keepalive = now;
         let first = view.connections.at(slot).paths.first;

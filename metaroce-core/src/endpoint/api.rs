@@ -7,7 +7,7 @@ use crate::event::Status;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, QueueId, RegionId, RegionKey, StreamId};
 use crate::region::{self, RegionError, RegionOptions, RegisteredRegion};
 use crate::request::{DatagramRequest, PostError, QueueOptions, Segment, StreamOptions, WorkRequest};
-use crate::stats::{ConnectionStats, PathStats};
+use crate::stats::{ConnectionStats, PathStats, StreamStats};
 use crate::storage::Storage;
 use crate::stream::{self, TagEntry};
 use crate::table::Idx;
@@ -155,6 +155,13 @@ impl<S: Storage> Endpoint<S> {
             timeouts: path.counters.timeouts,
             repaths: path.counters.repaths,
         })
+    }
+
+    /// Counters of a stream; `None` if the connection has none of this id.
+    pub fn stream_stats(&mut self, connection: ConnectionHandle, stream: StreamId) -> Option<StreamStats> {
+        let view = self.view()?;
+        let at = stream::find(&view, find_any(&view, connection)?, stream)?;
+        Some(view.streams.at(at).stats())
     }
 
     /// Moves a path to a new source port.

@@ -91,7 +91,7 @@ impl<S: Storage> Endpoint<S> {
 
     /// The oldest event that has not been taken.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.view()?.events.pop()
+        self.view()?.pop_event()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called: a lower bound, `None` for never. Ask again

@@ -94,6 +94,7 @@ impl<S: Storage> Endpoint<S> {
             ready: List::EMPTY,
             reserved: 0,
             half_open: 0,
+            limits_told: 0,
             next_generation: 1,
             replies: Replies::NEW,
             csn_window: limits.csn_window,

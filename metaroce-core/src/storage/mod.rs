@@ -16,6 +16,7 @@ use crate::index::{IndexEntry, index_slots};
 use crate::path::{Path, Transmission};
 use crate::pool::Slot;
 use crate::region::Region;
+use crate::stats::Limit;
 use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::wheel::TimerNode;
 
@@ -93,13 +94,14 @@ impl Sizes {
         let works = limits.requests as usize;
         let receives = limits.receives as usize;
         let messages = limits.messages as usize;
-        // Streams, messages, receives, works that wait for a response, queues, and three names for every
+        // Streams, messages, receives, works that wait for a response, queues, and four names for every
         // connection.
         let named = streams.saturating_add(messages).saturating_add(receives).saturating_add(works);
         let named =
-            named.saturating_add(connections.saturating_mul(3)).saturating_add(limits.queues as usize);
-        // A completion for every work and receive; four events for every connection, two for every stream.
-        let events = works.saturating_add(receives).saturating_add(1);
+            named.saturating_add(connections.saturating_mul(4)).saturating_add(limits.queues as usize);
+        // A completion for every work and receive; four events for every connection, two for every stream, one for
+        // every limit.
+        let events = works.saturating_add(receives).saturating_add(1 + Limit::ALL.len());
         let events =
             events.saturating_add(connections.saturating_mul(4)).saturating_add(streams.saturating_mul(2));
         let packets = limits.packets as usize;

@@ -31,7 +31,9 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, me
         }
         let message = *view.messages.at(slot);
         drop_message(view, stream, slot);
-        view.streams.at_mut(stream).responder.expected = expected.plus(1);
+        let responder = &mut view.streams.at_mut(stream).responder;
+        responder.expected = expected.plus(1);
+        responder.received += 1;
         take_effect(view, now, stream, &message, memory);
     }
 }
@@ -39,7 +41,10 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, me
 /// Takes a message out of its stream.
 pub(crate) fn drop_message(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Message>) {
     let msn = view.messages.at(slot).msn;
-    view.streams.at_mut(stream).responder.messages.remove(&mut view.messages, slot);
+    let owner = view.streams.at_mut(stream);
+    owner.responder.messages.remove(&mut view.messages, slot);
+    let open = &mut view.connections.at_mut(owner.connection).streams.messages;
+    *open = open.saturating_sub(1);
     view.index.remove(key(Kind::Message, stream.raw(), msn.raw()));
     view.messages.free(slot);
 }

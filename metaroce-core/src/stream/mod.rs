@@ -35,6 +35,7 @@ use crate::connection::Connection;
 use crate::event::{Event, Status};
 use crate::ids::{Csn, StreamId};
 use crate::list::{Linked, Links};
+use crate::stats::{Limit, StreamStats};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::{Kind, View, key};
@@ -129,6 +130,18 @@ impl Stream {
         self.scheduled.is_linked()
     }
 
+    /// Counters.
+    pub(crate) fn stats(&self) -> StreamStats {
+        StreamStats {
+            requests_completed: self.requester.completed,
+            requests_outstanding: self.requester.works.len(),
+            messages_received: self.responder.received,
+            receives_posted: self.responder.receives.len().saturating_add(self.responder.tagged.len()),
+            refused: self.requester.refusals,
+            rnr_rounds: self.requester.rnr_rounds_ever,
+        }
+    }
+
     /// Whether new work may be posted.
     pub(crate) fn is_open(&self) -> bool {
         self.phase == Phase::Open
@@ -181,7 +194,10 @@ pub(crate) fn find_or_accept(
     if !view.has_event_room() {
         return Err(NackReason::NoSlot);
     }
-    let stream = find_or_open(view, connection, id).ok_or(NackReason::NoSlot)?;
+    let Some(stream) = find_or_open(view, connection, id) else {
+        view.hit(Limit::Streams);
+        return Err(NackReason::NoSlot);
+    };
     let handle = view.connections.at(connection).handle(connection);
     view.push_event(Event::StreamOpened { connection: handle, stream: id });
     Ok(stream)

@@ -41,6 +41,10 @@ pub struct Requester {
     retry_delay_ns: u64,
     /// Rounds refused for want of a receive since the last acceptance.
     rnr_rounds: u32,
+    /// Counters: requests completed, packets refused, rounds without a receive.
+    pub(crate) completed: u64,
+    pub(crate) refusals: u64,
+    pub(crate) rnr_rounds_ever: u64,
     /// READs and atomics without response.
     responses_due: u32,
     /// When a stream blocked by credit asks again, and the delay after that.
@@ -71,6 +75,9 @@ impl Requester {
         retry_at: Instant::FAR_FUTURE,
         retry_delay_ns: 0,
         rnr_rounds: 0,
+        completed: 0,
+        refusals: 0,
+        rnr_rounds_ever: 0,
         responses_due: 0,
         ask_at: Instant::FAR_FUTURE,
         ask_delay_ns: 0,
@@ -247,6 +254,7 @@ fn enqueue_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packe
     view.packets.at_mut(packet).place = Place::Refused;
     let owner = view.streams.at_mut(stream);
     let requester = &mut owner.requester;
+    requester.refusals += 1;
     // Refusals come about in order: the place is near the back.
     let mut after = requester.refused.back();
     let mut before = None;
@@ -295,6 +303,7 @@ pub(crate) fn on_nack(
     }
     if reason == NackReason::NoReceive {
         requester.rnr_rounds = requester.rnr_rounds.saturating_add(1);
+        requester.rnr_rounds_ever += 1;
         if limit.is_some_and(|limit| requester.rnr_rounds > limit) {
             let first = requester.refused.front().map(|packet| view.packets.at(packet).work);
             if let Some(work) = first {
@@ -441,6 +450,7 @@ pub(crate) fn retire(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Work>) 
     let owner = view.streams.at_mut(stream);
     let (connection, id) = (owner.connection, owner.id);
     owner.requester.works.remove(&mut view.works, slot);
+    owner.requester.completed += 1;
     if owner.requester.cursor == slot {
         owner.requester.cursor = Idx::NONE;
     }

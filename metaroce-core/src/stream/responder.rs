@@ -7,6 +7,7 @@ use crate::list::{Links, List};
 use crate::memory::{AtomicOperation, Memory};
 use crate::region::{self, Access, Reached};
 use crate::request::{SEGMENTS_MAX, Segment};
+use crate::stats::Limit;
 use crate::stream::message::{Effect, InResponder};
 use crate::stream::receive::{self, Posted, ReceiveEnd, scatter};
 use crate::stream::{
@@ -41,6 +42,8 @@ pub struct Responder {
     pub(crate) wanted: ReceiveIndex,
     /// Reason of the newest refusal, until an acknowledgement tells it.
     pub(crate) nack: Option<NackReason>,
+    /// Messages that took effect.
+    pub(crate) received: u64,
     /// From this MSN on everything is refused: it failed here.
     pub(crate) end: Option<Msn>,
 }
@@ -67,6 +70,7 @@ impl Responder {
         told: ReceiveIndex::new(0),
         wanted: ReceiveIndex::new(u32::MAX),
         nack: None,
+        received: 0,
         end: None,
     };
 
@@ -164,7 +168,11 @@ fn open_message(
     stream: Idx<Stream>,
     header: &DataHeader,
 ) -> Result<Idx<Message>, NackReason> {
-    if view.messages.available() == 0 {
+    let connection = view.streams.at(stream).connection;
+    let quota = view.messages.capacity() - view.messages.capacity() / 4;
+    let open = view.connections.at(connection).streams.messages;
+    if view.messages.available() == 0 || open >= quota.max(1) {
+        view.hit(Limit::Messages);
         return Err(NackReason::NoSlot);
     }
     let effect = match header.opcode {
@@ -189,8 +197,14 @@ fn open_message(
             Effect::Atomic { response, key: remote.key, address: remote.address, operation }
         }
     };
-    let message =
-        Message { msn: header.msn, opcode: header.opcode, length: header.length, effect, ..Message::EMPTY };
+    let message = Message {
+        msn: header.msn,
+        opcode: header.opcode,
+        length: header.length,
+        effect,
+        tag: header.match_bits,
+        ..Message::EMPTY
+    };
     let Some(slot) = view.messages.allocate(message) else { return Err(NackReason::NoSlot) };
     if !view.index.insert(key(Kind::Message, stream.raw(), header.msn.raw()), slot.raw()) {
         debug_assert!(false, "the index holds an entry for every message");
@@ -198,6 +212,7 @@ fn open_message(
         return Err(NackReason::NoSlot);
     }
     view.streams.at_mut(stream).responder.messages.push_back(&mut view.messages, slot);
+    view.connections.at_mut(connection).streams.messages += 1;
     Ok(slot)
 }
 
@@ -316,8 +331,9 @@ fn reserve_response(
     source: Option<Segment>,
 ) -> Result<Idx<Work>, NackReason> {
     let connection = view.streams.at(stream).connection;
-    let owner = view.connections.at_mut(connection);
-    if owner.streams.responses_owed >= u32::from(view.config.reads_granted) {
+    let owner = view.connections.at(connection);
+    if owner.streams.responses_owed >= u32::from(view.config.reads_granted) || view.works.available() == 0 {
+        view.hit(Limit::Requests);
         return Err(NackReason::NoSlot);
     }
     let mut segments = [Segment::default(); SEGMENTS_MAX];
@@ -338,7 +354,7 @@ fn reserve_response(
         ..Work::EMPTY
     };
     let slot = view.works.allocate(work).ok_or(NackReason::NoSlot)?;
-    owner.streams.responses_owed += 1;
+    view.connections.at_mut(connection).streams.responses_owed += 1;
     region::count_references(&mut view.regions, view.works.at(slot).segments(), true);
     Ok(slot)
 }
