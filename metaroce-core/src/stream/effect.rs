@@ -195,14 +195,15 @@ mod tests {
 
     #[test]
     fn the_last_line_is_held_also_when_two_packets_share_it() {
-        let bytes: Vec<u8> = (0..200).map(|n| n as u8).collect();
-        for start in [0, 1, 63, 64, 100] {
-            for cut in [1, 10, 127, 150, 190, 199] {
+        let bytes: Vec<u8> = (0..200).collect();
+        for start in [0u8, 1, 63, 64, 100] {
+            for cut in [1u8, 10, 127, 150, 190, 199] {
+                let (at, start) = (usize::from(cut), u64::from(start));
                 let mut tail = Tail::NONE;
-                let first = hold_tail(&mut tail, &header(start, 0, 200), &bytes[..cut]);
-                let second = hold_tail(&mut tail, &header(start, cut as u32, 200), &bytes[cut..]);
+                let first = hold_tail(&mut tail, &header(start, 0, 200), &bytes[..at]);
+                let second = hold_tail(&mut tail, &header(start, u32::from(cut), 200), &bytes[at..]);
                 let line = (start + 199) / 64 * 64;
-                let held = (start + 200 - line) as usize;
+                let held = usize::try_from(start + 200 - line).unwrap();
                 assert_eq!((tail.address, usize::from(tail.length)), (line, held));
                 assert_eq!(tail.bytes[..held], bytes[200 - held..], "start {start} cut {cut}");
                 assert_eq!(first.len() + second.len(), 200 - held);

@@ -307,3 +307,68 @@ fn a_driver_can_move_to_another_thread() {
     fn is_send<T: Send>(_: &T) {}
     is_send(&Driver::new(config(V4, 1)).expect("a driver"));
 }
+
+#[test]
+fn debug_read() {
+    for seed in std::env::var("SEED").map_or(0, |s| s.parse().unwrap_or(0)).. {
+        println!("seed {seed}");
+        let mut two = Two::connect(configs(V4, |config| config.faults = Faults::loss(0.1, seed)));
+        let length = 64 << 20;
+        let source = two.region(1, RegionMemory::zeroed(length).expect("memory"));
+        let sink = two.region(0, RegionMemory::zeroed(length).expect("memory"));
+        let stream = two.drivers[0].open_stream(two.connections[0]).expect("a stream");
+        let part = sink.segment(0, length as u32);
+        for (id, operation) in [
+            (76, Operation::Write { remote: source.remote(0), immediate: None }),
+            (77, Operation::Read { remote: source.remote(0) }),
+        ] {
+            let request = WorkRequest::new(id, operation, std::slice::from_ref(&part));
+            two.drivers[0].post(two.connections[0], stream, request).expect("posted");
+            let start = Instant::now();
+            let mut last = start;
+            let con = two.connections;
+            loop {
+                let mut idle = true;
+                for (driver, events) in two.drivers.iter_mut().zip(&mut two.events) {
+                    let turn = driver.turn().expect("turned");
+                    events.extend(std::iter::from_fn(|| driver.poll_event()));
+                    idle &= !turn.more && turn.received + turn.sent == 0;
+                }
+                if two.events[0].iter().any(|e| matches!(e, Event::Completion(c) if c.id == id)) {
+                    break;
+                }
+                if last.elapsed() > Duration::from_secs(1) {
+                    last = Instant::now();
+                    println!("id {id}");
+                    for side in 0..2 {
+                        let now = two.drivers[side].now();
+                        println!(
+                            "side {side} {:?} deadline {:?}",
+                            two.drivers[side].endpoint_mut().connection_stats(con[side]),
+                            two.drivers[side]
+                                .endpoint_mut()
+                                .next_deadline()
+                                .map(|d| d.as_nanos() as i64 - now.as_nanos() as i64)
+                        );
+                        println!("{:?}", two.drivers[side].stats());
+                        println!("{:?}", two.drivers[side].endpoint_mut().stats());
+                        for p in 0..8 {
+                            println!(
+                                "   {:?}",
+                                two.drivers[side]
+                                    .endpoint_mut()
+                                    .path_stats(con[side], metaroce_core::PathId(p))
+                            );
+                        }
+                    }
+                }
+                if start.elapsed() > Duration::from_secs(3) {
+                    panic!("hang {:?}", two.events);
+                }
+                if idle {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }
+    }
+}

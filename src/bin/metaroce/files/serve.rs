@@ -28,6 +28,7 @@ pub(crate) fn serve(args: &ServeArgs, output: OutputArgs) -> anyhow::Result<()> 
     let store = Rc::new(Store::open(&args.dir, args.read_only)?);
     let mut config = DriverConfig::new(net::resolve(&args.listen)?)?;
     config.limits = limits(args.clients);
+    config.endpoint.paths_per_plane = PATHS_MAX; // The client chooses.
     let mut server = Server {
         reactor: Reactor::new(config)?,
         store,
@@ -45,7 +46,7 @@ fn limits(clients: u16) -> Limits {
     let clients = u32::from(clients);
     Limits {
         connections: clients + CONNECTIONS_SPARE,
-        paths_per_connection: 64,
+        paths_per_connection: PATHS_MAX,
         streams: 2 * (clients + CONNECTIONS_SPARE),
         requests: Limits::HOST.requests.max(64 * clients),
         receives: Limits::HOST.receives.max(64 * clients),
@@ -278,6 +279,7 @@ fn print_line(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
+const PATHS_MAX: u8 = 64;
 const CONNECTIONS_SPARE: u32 = 32;
 
 /// How long a client may stay without saying what it wants.
