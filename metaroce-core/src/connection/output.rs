@@ -5,7 +5,7 @@ use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
 use crate::path::{Path, Transmission};
-use crate::stream::{NextCut, Work, WorkKind, next_cut};
+use crate::stream::{Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{Ecn, SourcePort, Transmit};
@@ -182,13 +182,17 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     {
         return false;
     }
-    let Some(work) = next_work(view, connection) else { return false };
+    let Some(work) = next_work(view, now, connection) else { return false };
     let payload_bytes = view.connections.at(connection).paths.payload_bytes;
     let left = work_left(view.works.at(work));
     let bytes = u64::from(left.min(u32::from(payload_bytes))) + DATA_HEADER_BYTES_MAX as u64;
     let Some(at) = path_for(view, connection, bytes) else { return false };
     let NextCut { offset, length } = next_cut(view, now, work, payload_bytes);
     let owner = view.connections.at_mut(connection);
+    let cut = view.works.at(work);
+    if !cut.is_request() && cut.progress == Cut::Done {
+        owner.streams.responses.remove(&mut view.works, work);
+    }
     if owner.outbound.packets.is_empty() {
         owner.clock.busy_since = now;
     }
@@ -201,11 +205,11 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
 }
 
 /// The work whose turn it is: responses and requests alternate, streams go round robin by message piece.
-fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Work>> {
+fn next_work(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Work>> {
+    let stream = next_stream(view, now, connection);
     let owner = view.connections.at_mut(connection);
     let streams = &mut owner.streams;
     let response = streams.responses.front();
-    let stream = streams.scheduled.front();
     let serve_response = match (response, stream) {
         (Some(_), None) => true,
         (Some(_), Some(_)) => !streams.responses_served,
@@ -213,13 +217,7 @@ fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Wor
     };
     streams.responses_served = serve_response;
     if serve_response {
-        let work = response?;
-        let left = work_left(view.works.at(work));
-        if left <= u32::from(owner.paths.payload_bytes) {
-            // This cut is its last.
-            streams.responses.remove(&mut view.works, work);
-        }
-        return Some(work);
+        return response;
     }
     let stream = stream?;
     // The next stream has its turn after this burst.
@@ -230,10 +228,21 @@ fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Wor
     view.streams.at(stream).requester.cursor.get()
 }
 
+/// The first scheduled stream that may send. Each stream is looked at once at most.
+fn next_stream(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Stream>> {
+    for _ in 0..view.connections.at(connection).streams.scheduled.len() {
+        let stream = view.connections.at(connection).streams.scheduled.front()?;
+        if may_cut(view, now, stream) {
+            return Some(stream);
+        }
+    }
+    None
+}
+
 fn work_left(work: &Work) -> u32 {
     match work.progress {
-        crate::stream::Cut::From(offset) => work.carried().saturating_sub(offset),
-        crate::stream::Cut::Done => 0,
+        Cut::From(offset) => work.carried().saturating_sub(offset),
+        Cut::Done => 0,
     }
 }
 
