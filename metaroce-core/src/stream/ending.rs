@@ -178,12 +178,13 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) 
     responder::send_response(view, connection, slot);
 }
 
-/// All posted receives complete as flushed. O(receives of the stream).
+/// All posted receives complete as flushed, or as too short if that is why. O(receives of the stream).
 pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
     while let Some(slot) = view.streams.at(stream).responder.receives.front() {
+        let too_short = view.receives.at(slot).too_short;
         let end = ReceiveEnd {
             kind: CompletionKind::Receive,
-            status: Status::Flushed,
+            status: if too_short { Status::LocalLength } else { Status::Flushed },
             bytes: 0,
             immediate: None,
             solicited: false,

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, acknowledge_now};
 use crate::event::{Completion, CompletionKind, Event, Status};
-use crate::ids::{ReceiveIndex, Serial, StreamId};
+use crate::ids::{Msn, ReceiveIndex, Serial, StreamId};
 use crate::list::{Linked, Links};
 use crate::memory::{Memory, MemoryError};
 use crate::region::{self, Access};
@@ -20,6 +20,10 @@ pub struct Receive {
     pub(crate) segment_count: u8,
     /// Bytes of all segments.
     pub(crate) capacity: u32,
+    /// The message that consumes it.
+    pub(crate) claimed: Option<Msn>,
+    /// The message that would consume it is longer.
+    pub(crate) too_short: bool,
     pub(crate) in_stream: Links<Self>,
 }
 
@@ -45,6 +49,8 @@ impl Receive {
             SEGMENTS_MAX],
         segment_count: 0,
         capacity: 0,
+        claimed: None,
+        too_short: false,
         in_stream: Links::UNLINKED,
     };
 
@@ -99,8 +105,7 @@ pub(crate) fn post_recv(
     }
     let responder = &mut view.streams.at_mut(stream).responder;
     let index = responder.posted;
-    let receive =
-        Receive { index, id: work_id, segments: copy, segment_count, capacity, in_stream: Links::UNLINKED };
+    let receive = Receive { index, id: work_id, segments: copy, segment_count, capacity, ..Receive::EMPTY };
     let Some(slot) = view.receives.allocate(receive) else { return Err(PostError::Full) };
     if !view.index.insert(key(Kind::Receive, stream.raw(), index.raw()), slot.raw()) {
         view.receives.free(slot);

@@ -151,10 +151,15 @@ fn open_message(
         Opcode::Send => Effect::Receive(claim(view, now, stream, header, header.length)?),
         Opcode::Write => Effect::None,
         Opcode::ReadRequest => {
-            let segment = check(view, now, stream, header, u64::from(header.length), Access::REMOTE_READ)?;
-            let segment = Segment { length: header.length, ..segment };
-            let response = reserve_response(view, stream, header, WorkKind::ReadResponse, Some(segment))?;
-            Effect::Read(response)
+            // A READ of no bytes touches no memory, and its key is not looked at, as with WRITE.
+            let source = if header.length == 0 {
+                None
+            } else {
+                let length = u64::from(header.length);
+                let segment = check(view, now, stream, header, length, Access::REMOTE_READ)?;
+                Some(Segment { length: header.length, ..segment })
+            };
+            Effect::Read(reserve_response(view, stream, header, WorkKind::ReadResponse, source)?)
         }
         _ => {
             let Some(remote) = header.remote else { return Err(NackReason::Ended) };
@@ -180,7 +185,7 @@ fn open_message(
     Ok(slot)
 }
 
-/// The receive that a message consumes, if it is posted and large enough.
+/// The receive that a message consumes, if it is posted, large enough, and no other message's.
 fn claim(
     view: &mut View<'_>,
     now: Instant,
@@ -189,18 +194,15 @@ fn claim(
     needed: u32,
 ) -> Result<Idx<Receive>, NackReason> {
     let slot = receive::find(view, stream, header.receive_index).ok_or(NackReason::NoReceive)?;
-    if view.receives.at(slot).capacity < needed {
-        let end = ReceiveEnd {
-            kind: CompletionKind::Receive,
-            status: Status::LocalLength,
-            bytes: 0,
-            immediate: None,
-            solicited: false,
-        };
-        receive::complete(view, stream, slot, &end);
-        return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
+    let receive = view.receives.at_mut(slot);
+    let own = receive.claimed.is_none_or(|msn| msn == header.msn);
+    if own && receive.capacity >= needed {
+        receive.claimed = Some(header.msn);
+        return Ok(slot);
     }
-    Ok(slot)
+    // It is reported when the receives before it are, with the end of the stream.
+    receive.too_short |= own;
+    Err(fail(view, now, stream, header.msn, Status::RemoteInvalid))
 }
 
 /// Checks a peer's access; a bad one fails the stream from this message on.
@@ -271,7 +273,7 @@ fn reserve_response(
     }
     let mut segments = [Segment::default(); SEGMENTS_MAX];
     let mut segment_count = 0;
-    if let (Some(first), Some(source)) = (segments.first_mut(), source.filter(|source| source.length > 0)) {
+    if let (Some(first), Some(source)) = (segments.first_mut(), source) {
         *first = source;
         segment_count = 1;
     }
@@ -297,7 +299,7 @@ fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, memory: &mut 
     loop {
         let entry = view.streams.at(stream);
         let expected = entry.responder.expected;
-        if entry.responder.end == Some(expected) {
+        if entry.responder.end.is_some_and(|end| !expected.before(end)) {
             break;
         }
         let Some(slot) = view.index.find(key(Kind::Message, stream.raw(), expected.raw())).map(Idx::new)
