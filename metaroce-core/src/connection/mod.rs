@@ -34,7 +34,7 @@ use crate::list::{Linked, Links, List};
 use crate::path::Path;
 use crate::pool::Pool;
 use crate::stats::ConnectionStats;
-use crate::stream::{OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
+use crate::stream::{Blocked, OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
 use crate::wire::{COOKIE_BYTES, PRIVATE_DATA_BYTES_MAX, QUOTE_BYTES, RejectReason};
@@ -197,6 +197,7 @@ pub(crate) struct StreamSet {
     pub(crate) scheduled: List<Stream, Scheduled>,
     pub(crate) urgent: List<Stream, Urgent>,
     pub(crate) waiting: List<Stream, Waiting>,
+    pub(crate) blocked: List<Stream, Blocked>,
     /// Responses to send, oldest first.
     pub(crate) responses: List<Work, Responding>,
     /// Responses that we owe or have under way.
@@ -329,6 +330,7 @@ impl Connection {
             scheduled: List::EMPTY,
             urgent: List::EMPTY,
             waiting: List::EMPTY,
+            blocked: List::EMPTY,
             responses: List::EMPTY,
             responses_owed: 0,
             messages: 0,

@@ -6,7 +6,7 @@ use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
 use crate::path::{Path, Transmission};
 use crate::stats::Limit;
-use crate::stream::{NextCut, Work, WorkKind, next_cut};
+use crate::stream::{Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{Ecn, SourcePort, Transmit};
@@ -192,7 +192,7 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     if !owner.outbound.has_room(&view.packets) {
         return false;
     }
-    let Some(work) = next_work(view, connection) else { return false };
+    let Some(work) = next_work(view, now, connection) else { return false };
     if view.packets.available() == 0 || view.transmissions.available() == 0 {
         view.hit(Limit::Packets);
         return false;
@@ -219,11 +219,11 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
 }
 
 /// The work whose turn it is: responses and requests alternate, streams go round robin by message piece.
-fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Work>> {
+fn next_work(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Work>> {
+    let stream = next_stream(view, now, connection);
     let owner = view.connections.at_mut(connection);
     let streams = &mut owner.streams;
     let response = streams.responses.front();
-    let stream = streams.scheduled.front();
     let serve_response = match (response, stream) {
         (Some(_), None) => true,
         (Some(_), Some(_)) => !streams.responses_served,
@@ -248,10 +248,21 @@ fn next_work(view: &mut View<'_>, connection: Idx<Connection>) -> Option<Idx<Wor
     view.streams.at(stream).requester.cursor.get()
 }
 
+/// The first scheduled stream that may send. Each stream is looked at once at most.
+fn next_stream(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Stream>> {
+    for _ in 0..view.connections.at(connection).streams.scheduled.len() {
+        let stream = view.connections.at(connection).streams.scheduled.front()?;
+        if may_cut(view, now, stream) {
+            return Some(stream);
+        }
+    }
+    None
+}
+
 fn work_left(work: &Work) -> u32 {
     match work.progress {
-        crate::stream::Cut::From(offset) => work.carried().saturating_sub(offset),
-        crate::stream::Cut::Done => 0,
+        Cut::From(offset) => work.carried().saturating_sub(offset),
+        Cut::Done => 0,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, me
     loop {
         let entry = view.streams.at(stream);
         let expected = entry.responder.expected;
-        if entry.responder.end == Some(expected) {
+        if entry.responder.end.is_some_and(|end| !expected.before(end)) {
             break;
         }
         let Some(slot) = view.index.find(key(Kind::Message, stream.raw(), expected.raw())).map(Idx::new)

@@ -178,8 +178,8 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) 
     responder::send_response(view, connection, slot);
 }
 
-/// All posted receives complete as flushed; those of a shared queue of which nothing was used go back to its head.
-/// O(receives of the stream).
+/// All posted receives complete as flushed, or as too short if that is why; those of a shared queue of which nothing was
+/// used go back to its head. O(receives of the stream).
 pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
     let queue = view.streams.at(stream).responder.queue;
     loop {
@@ -187,16 +187,20 @@ pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
         if let Some(slot) = responder.tagged.pop_front(&mut view.receives) {
             responder.receives.push_back(&mut view.receives, slot);
         }
-        // Backwards, so that what goes back to a queue keeps its order.
-        let Some(slot) = responder.receives.back() else { break };
-        if let Some(queue) = queue.get().filter(|_| !view.receives.at(slot).used) {
-            let index = view.receives.at(slot).index;
-            responder.receives.remove(&mut view.receives, slot);
-            view.index.remove(key(Kind::Receive, stream.raw(), index.raw()));
-            queue::give_back(view, queue, slot);
-        } else {
-            let first = if queue.is_none() { responder.receives.front() } else { None };
-            receive::complete(view, stream, first.unwrap_or(slot), &ReceiveEnd::failed(Status::Flushed));
+        // Backwards with a queue, so that what goes back to it keeps its order.
+        let next = if queue.is_some() { responder.receives.back() } else { responder.receives.front() };
+        let Some(slot) = next else { break };
+        let receive = *view.receives.at(slot);
+        match queue.get() {
+            Some(queue) if !receive.used && !receive.too_short => {
+                responder.receives.remove(&mut view.receives, slot);
+                view.index.remove(key(Kind::Receive, stream.raw(), receive.index.raw()));
+                queue::give_back(view, queue, slot);
+            }
+            _ => {
+                let status = if receive.too_short { Status::LocalLength } else { Status::Flushed };
+                receive::complete(view, stream, slot, &ReceiveEnd::failed(status));
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use receive::post_recv;
 pub use receive::{Receive, TagEntry};
 pub use requester::Requester;
 pub(crate) use requester::{
-    NextCut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, refresh, resume,
+    NextCut, may_cut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, refresh, resume,
 };
 pub use responder::Responder;
 pub(crate) use responder::{Judged, on_request};
@@ -55,6 +55,7 @@ pub struct Stream {
     scheduled: Links<Self>,
     urgent: Links<Self>,
     waiting: Links<Self>,
+    blocked: Links<Self>,
 }
 
 /// The life of a stream.
@@ -94,6 +95,9 @@ pub struct Urgent;
 /// The list of streams that wait for a time.
 #[derive(Debug)]
 pub struct Waiting;
+/// The list of streams whose READ or atomic waits until the peer's limit allows one more.
+#[derive(Debug)]
+pub struct Blocked;
 
 macro_rules! linked {
     ($($tag:ty => $field:ident),*) => {$(
@@ -108,7 +112,13 @@ macro_rules! linked {
     )*};
 }
 
-linked!(OfConnection => of_connection, Scheduled => scheduled, Urgent => urgent, Waiting => waiting);
+linked!(
+    OfConnection => of_connection,
+    Scheduled => scheduled,
+    Urgent => urgent,
+    Waiting => waiting,
+    Blocked => blocked
+);
 
 impl Stream {
     /// A slot of a pool, not in use.
@@ -123,6 +133,7 @@ impl Stream {
         scheduled: Links::UNLINKED,
         urgent: Links::UNLINKED,
         waiting: Links::UNLINKED,
+        blocked: Links::UNLINKED,
     };
 
     /// Whether it is in the list of streams with something to send.
@@ -140,6 +151,11 @@ impl Stream {
             refused: self.requester.refusals,
             rnr_rounds: self.requester.rnr_rounds_ever,
         }
+    }
+
+    /// Whether it is in the list of streams that wait for one READ or atomic less.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.blocked.is_linked()
     }
 
     /// Whether new work may be posted.
@@ -227,8 +243,8 @@ pub(crate) fn make_urgent(view: &mut View<'_>, stream: Idx<Stream>) {
 pub(crate) fn release(view: &mut View<'_>, stream: Idx<Stream>) {
     let entry = view.streams.at(stream);
     let (connection, id) = (entry.connection, entry.id);
-    let (scheduled, urgent, waiting) =
-        (entry.scheduled.is_linked(), entry.urgent.is_linked(), entry.waiting.is_linked());
+    let (scheduled, urgent, waiting, blocked) =
+        (entry.is_scheduled(), entry.urgent.is_linked(), entry.waiting.is_linked(), entry.is_blocked());
     let streams = &mut view.connections.at_mut(connection).streams;
     if scheduled {
         streams.scheduled.remove(&mut view.streams, stream);
@@ -238,6 +254,9 @@ pub(crate) fn release(view: &mut View<'_>, stream: Idx<Stream>) {
     }
     if waiting {
         streams.waiting.remove(&mut view.streams, stream);
+    }
+    if blocked {
+        streams.blocked.remove(&mut view.streams, stream);
     }
     streams.all.remove(&mut view.streams, stream);
     streams.count = streams.count.saturating_sub(1);

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, acknowledge_now};
 use crate::event::{Completion, CompletionKind, Event, Status};
-use crate::ids::{ProtectionDomain, ReceiveIndex, RegionKey, Serial, StreamId};
+use crate::ids::{Msn, ProtectionDomain, ReceiveIndex, RegionKey, Serial, StreamId};
 use crate::list::{Linked, Links};
 use crate::memory::{Memory, MemoryError};
 use crate::region::{self, Access};
@@ -24,6 +24,10 @@ pub struct Receive {
     pub(crate) entry: Option<TagEntry>,
     /// A message has placed bytes in it.
     pub(crate) used: bool,
+    /// The message that consumes it.
+    pub(crate) claimed: Option<Msn>,
+    /// The message that would consume it is longer.
+    pub(crate) too_short: bool,
     pub(crate) in_stream: Links<Self>,
 }
 
@@ -66,6 +70,8 @@ impl Receive {
         capacity: 0,
         entry: None,
         used: false,
+        claimed: None,
+        too_short: false,
         in_stream: Links::UNLINKED,
     };
 

@@ -39,12 +39,15 @@ pub struct Requester {
     pub(crate) refused: List<Packet, Queued>,
     retry_at: Instant,
     retry_delay_ns: u64,
-    /// Rounds refused for want of a receive since the last acceptance.
+    /// Rounds refused for want of a receive since the last acceptance, and whether the present one is counted.
     rnr_rounds: u32,
     /// Counters: requests completed, packets refused, rounds without a receive.
     pub(crate) completed: u64,
     pub(crate) refusals: u64,
     pub(crate) rnr_rounds_ever: u64,
+    rnr_counted: bool,
+    /// Receives that the peer has told of.
+    posted: ReceiveIndex,
     /// READs and atomics without response.
     responses_due: u32,
     /// When a stream blocked by credit asks again, and the delay after that.
@@ -78,6 +81,8 @@ impl Requester {
         completed: 0,
         refusals: 0,
         rnr_rounds_ever: 0,
+        rnr_counted: false,
+        posted: ReceiveIndex::new(0),
         responses_due: 0,
         ask_at: Instant::FAR_FUTURE,
         ask_delay_ns: 0,
@@ -119,6 +124,8 @@ enum Gate {
     /// Waits for an event that refreshes the stream: a completion, a response, a retry.
     Waiting,
     NoCredit,
+    /// Waits for one READ or atomic less, of any stream.
+    ReadsFull,
 }
 
 fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
@@ -138,8 +145,10 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     let fenced = work.options.fence && requester.responses_due > 0;
     let reads_full =
         work.wants_response() && connection.streams.responses_due >= u32::from(connection.terms.reads);
-    if window_full || fenced || reads_full {
+    if window_full || fenced {
         Gate::Waiting
+    } else if reads_full {
+        Gate::ReadsFull
     } else if work.needs_credit() && !requester.has_credit() {
         Gate::NoCredit
     } else {
@@ -152,7 +161,7 @@ pub(crate) fn refresh(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     let gate = gate(view, stream);
     let entry = view.streams.at_mut(stream);
     let connection = entry.connection;
-    let scheduled = entry.is_scheduled();
+    let (scheduled, blocked) = (entry.is_scheduled(), entry.is_blocked());
     if gate == Gate::NoCredit {
         if entry.requester.ask_at == Instant::FAR_FUTURE {
             let delay = view.config.pto_ns_min;
@@ -164,6 +173,11 @@ pub(crate) fn refresh(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
         entry.requester.ask_at = Instant::FAR_FUTURE;
     }
     let streams = &mut view.connections.at_mut(connection).streams;
+    if gate == Gate::ReadsFull && !blocked {
+        streams.blocked.push_back(&mut view.streams, stream);
+    } else if gate != Gate::ReadsFull && blocked {
+        streams.blocked.remove(&mut view.streams, stream);
+    }
     if gate == Gate::Open {
         if !scheduled {
             streams.scheduled.push_back(&mut view.streams, stream);
@@ -171,6 +185,33 @@ pub(crate) fn refresh(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
         view.mark_ready(connection);
     } else if scheduled {
         streams.scheduled.remove(&mut view.streams, stream);
+        // The READ that it was let through for, if any, may be another stream's.
+        wake_blocked(view, now, connection);
+    }
+}
+
+/// Whether the next packet of a scheduled stream may be cut now; takes the stream off the schedule if not. What other
+/// streams sent since it was scheduled can have used up the peer's limit of READs.
+pub(crate) fn may_cut(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> bool {
+    let open = gate(view, stream) == Gate::Open;
+    if !open {
+        refresh(view, now, stream);
+    }
+    open
+}
+
+/// Lets the next stream through that waits for one READ or atomic less. Each waiting stream is looked at once at most.
+fn wake_blocked(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) {
+    loop {
+        let owner = view.connections.at_mut(connection);
+        if owner.streams.responses_due >= u32::from(owner.terms.reads) {
+            break;
+        }
+        let Some(stream) = owner.streams.blocked.pop_front(&mut view.streams) else { break };
+        refresh(view, now, stream);
+        if view.streams.at(stream).is_scheduled() {
+            break;
+        }
     }
 }
 
@@ -301,7 +342,9 @@ pub(crate) fn on_nack(
     if requester.refused.is_empty() {
         return;
     }
-    if reason == NackReason::NoReceive {
+    // One round a delay, however many packets and acknowledgements tell of it.
+    if reason == NackReason::NoReceive && !requester.rnr_counted {
+        requester.rnr_counted = true;
         requester.rnr_rounds = requester.rnr_rounds.saturating_add(1);
         requester.rnr_rounds_ever += 1;
         if limit.is_some_and(|limit| requester.rnr_rounds > limit) {
@@ -336,13 +379,22 @@ pub(crate) fn on_credit(
 ) {
     let Some(stream) = find(view, connection, id) else { return };
     let requester = &mut view.streams.at_mut(stream).requester;
-    let fresh = match (requester.credit, posted) {
-        (Credit::Until(_), None) => Credit::NoneNeeded,
-        // What was told once stays: the initial credits are a promise to try, not a count of receives.
-        (Credit::Until(limit), Some(posted)) if limit.before(posted) => Credit::Until(posted),
-        _ => return,
+    let news = match posted {
+        Some(posted) => requester.posted.before(posted),
+        None => requester.credit != Credit::NoneNeeded,
     };
-    requester.credit = fresh;
+    if !news {
+        return;
+    }
+    requester.posted = posted.unwrap_or(requester.posted);
+    match (requester.credit, posted) {
+        (Credit::Until(_), None) => requester.credit = Credit::NoneNeeded,
+        // What was told once stays: the initial credits are a promise to try, not a count of receives.
+        (Credit::Until(limit), Some(posted)) if limit.before(posted) => {
+            requester.credit = Credit::Until(posted);
+        }
+        _ => {}
+    }
     if !requester.refused.is_empty() && requester.retry_at > now {
         // A receive was posted: no need to wait out the delay.
         requester.retry_at = now;
@@ -362,6 +414,7 @@ pub(crate) fn resume(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> 
     }
     if requester.retry_at <= now {
         requester.retry_at = Instant::FAR_FUTURE;
+        requester.rnr_counted = false;
         let connection = view.streams.at(stream).connection;
         let mut refused = List::EMPTY;
         core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
@@ -435,7 +488,12 @@ pub(crate) fn complete_ready(view: &mut View<'_>, now: Instant, stream: Idx<Stre
         if !view.works.at(slot).is_finished() {
             break;
         }
+        let counted = view.works.at(slot).counted;
         retire(view, stream, slot);
+        if counted {
+            let connection = view.streams.at(stream).connection;
+            wake_blocked(view, now, connection);
+        }
         completed = true;
     }
     if completed {

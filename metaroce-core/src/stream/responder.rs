@@ -9,7 +9,7 @@ use crate::region::{self, Access, Reached};
 use crate::request::{SEGMENTS_MAX, Segment};
 use crate::stats::Limit;
 use crate::stream::message::{Effect, InResponder};
-use crate::stream::receive::{self, Posted, ReceiveEnd, scatter};
+use crate::stream::receive::{self, Posted, scatter};
 use crate::stream::{
     Cut, Message, Phase, Queue, Receive, Stream, Work, WorkKind, effect, ending, find_or_accept, make_urgent,
     queue, status_code, tags,
@@ -180,10 +180,15 @@ fn open_message(
         Opcode::Send => Effect::Receive(claim(view, now, stream, header, header.length)?),
         Opcode::Write => Effect::None,
         Opcode::ReadRequest => {
-            let reached = check(view, now, stream, header, u64::from(header.length), Access::REMOTE_READ)?;
-            let segment = Segment { region: reached.region, offset: reached.offset, length: header.length };
-            let response = reserve_response(view, stream, header, WorkKind::ReadResponse, Some(segment))?;
-            Effect::Read(response)
+            // A READ of no bytes touches no memory, and its key is not looked at, as with WRITE.
+            let source = if header.length == 0 {
+                None
+            } else {
+                let length = u64::from(header.length);
+                let reached = check(view, now, stream, header, length, Access::REMOTE_READ)?;
+                Some(Segment { region: reached.region, offset: reached.offset, length: header.length })
+            };
+            Effect::Read(reserve_response(view, stream, header, WorkKind::ReadResponse, source)?)
         }
         _ => {
             let Some(remote) = header.remote else { return Err(NackReason::Ended) };
@@ -216,7 +221,7 @@ fn open_message(
     Ok(slot)
 }
 
-/// The receive that a message consumes, if it is posted and large enough.
+/// The receive that a message consumes, if it is posted, large enough, and no other message's.
 fn claim(
     view: &mut View<'_>,
     now: Instant,
@@ -230,11 +235,15 @@ fn claim(
         found = receive::find(view, stream, header.receive_index);
     }
     let slot = found.ok_or(NackReason::NoReceive)?;
-    if view.receives.at(slot).capacity < needed {
-        receive::complete(view, stream, slot, &ReceiveEnd::failed(Status::LocalLength));
-        return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
+    let receive = view.receives.at_mut(slot);
+    let own = receive.claimed.is_none_or(|msn| msn == header.msn);
+    if own && receive.capacity >= needed {
+        receive.claimed = Some(header.msn);
+        return Ok(slot);
     }
-    Ok(slot)
+    // It is reported when the receives before it are, with the end of the stream.
+    receive.too_short |= own;
+    Err(fail(view, now, stream, header.msn, Status::RemoteInvalid))
 }
 
 /// Checks a peer's access; a bad one fails the stream from this message on.
@@ -338,7 +347,7 @@ fn reserve_response(
     }
     let mut segments = [Segment::default(); SEGMENTS_MAX];
     let mut segment_count = 0;
-    if let (Some(first), Some(source)) = (segments.first_mut(), source.filter(|source| source.length > 0)) {
+    if let (Some(first), Some(source)) = (segments.first_mut(), source) {
         *first = source;
         segment_count = 1;
     }

@@ -3,7 +3,6 @@
 use crate::event::Status;
 use crate::ids::{ReceiveIndex, Serial};
 use crate::stream::message::Effect;
-use crate::stream::receive::{self, ReceiveEnd};
 use crate::stream::responder::fail;
 use crate::stream::{Receive, Stream};
 use crate::table::Idx;
@@ -37,7 +36,7 @@ pub(crate) fn claim(
     responder.tagged.remove(&mut view.receives, entry);
     responder.receives.push_back(&mut view.receives, entry);
     if view.receives.at(entry).capacity < header.length {
-        receive::complete(view, stream, entry, &ReceiveEnd::failed(Status::LocalLength));
+        view.receives.at_mut(entry).too_short = true;
         return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
     }
     Ok(entry)

@@ -1,6 +1,8 @@
 //! Two connected hosts, for every pair test.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod pair;
+
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::{
     Completion, Config, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, ProtectionDomain,
