@@ -64,27 +64,27 @@ fn lose_first_of(net: &mut Net, msn: u32) {
 fn a_signal_waits_for_the_lost_data_before_it_and_needs_no_round_trip() {
     let mut net = network(2, Faults::NONE);
     let [connection, _] = connect(&mut net);
-    let from = net.hosts[0].register(pattern(100_000, 1));
-    let to = net.hosts[1].register(vec![0; 100_000]);
+    let from = net.hosts[0].register(pattern(10_000, 1));
+    let to = net.hosts[1].register(vec![0; 10_000]);
     let word = net.hosts[1].register(vec![0; 8]);
     lose_first_of(&mut net, 0);
     let remote = RemoteAddress { key: to.key, address: 0 };
-    let segments = [segment(from, 0, 90_000)];
+    let segments = [segment(from, 0, 9_000)];
     post(&mut net, connection, WorkRequest::new(1, Operation::Write { remote, immediate: None }, &segments));
-    let tail = RemoteAddress { key: to.key, address: 90_000 };
+    let tail = RemoteAddress { key: to.key, address: 9_000 };
     let signal = RemoteAddress { key: word.key, address: 0 };
-    let segments = [segment(from, 90_000, 10_000)];
+    let segments = [segment(from, 9_000, 1_000)];
     post(
         &mut net,
         connection,
         WorkRequest::new(2, Operation::WriteSignal { remote: tail, signal, addend: 7 }, &segments),
     );
-    let data = pattern(100_000, 1);
+    let data = pattern(10_000, 1);
     let mut early = 0;
     let done = net.run_until(SECOND, |net| {
         let value = u64::from_ne_bytes(net.hosts[1].memory.bytes(word.id).try_into().unwrap());
         let whole = net.hosts[1].memory.bytes(to.id) == data;
-        let tail_is_there = net.hosts[1].memory.bytes(to.id)[90_000..] == data[90_000..];
+        let tail_is_there = net.hosts[1].memory.bytes(to.id)[9_000..] == data[9_000..];
         early += u32::from(tail_is_there && value == 0);
         assert!(value == 0 || whole, "the signal overtook the data");
         value == 7

@@ -16,8 +16,6 @@ pub struct EcnAimd;
 const ONE: u64 = 1 << 16;
 /// Packets that a period has at least.
 const PERIOD_PACKETS: u64 = 4;
-/// Packets of the window at the start.
-const START_PACKETS: u64 = 16;
 /// Packets of the window after a retransmission timeout.
 const TIMEOUT_PACKETS: u64 = 2;
 
@@ -47,7 +45,7 @@ impl Memo {
 
 impl CongestionControl for EcnAimd {
     fn on_start(&self, window: &mut PathWindow, bounds: &WindowBounds) {
-        *window = PathWindow { window_bytes: START_PACKETS * bounds.packet_bytes, scratch: [0; 6] };
+        *window = PathWindow { window_bytes: bounds.window_bytes_start, scratch: [0; 6] };
     }
 
     fn on_feedback(&self, window: &mut PathWindow, feedback: &Feedback, bounds: &WindowBounds) {
@@ -99,8 +97,12 @@ fn end_period(memo: &mut Memo, window: &mut PathWindow, delayed: bool) {
 mod tests {
     use super::*;
 
-    const BOUNDS: WindowBounds =
-        WindowBounds { packet_bytes: 4_096, window_bytes_max: 1 << 20, delay_target_ns: 1_000_000 };
+    const BOUNDS: WindowBounds = WindowBounds {
+        packet_bytes: 4_096,
+        window_bytes_start: 16 * 4_096,
+        window_bytes_max: 1 << 20,
+        delay_target_ns: 1_000_000,
+    };
 
     fn feedback(now_us: u64, packets: u32, marked: u32, lost: u32) -> Feedback {
         Feedback {

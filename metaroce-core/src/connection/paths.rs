@@ -13,6 +13,8 @@ use crate::time::Instant;
 use crate::view::View;
 use crate::wire::DATA_HEADER_BYTES_MAX;
 
+/// Bytes that a connection may have in flight before the first feedback.
+const START_BYTES: u64 = 64 << 10;
 /// Padded probes of one size before the next smaller size is tried.
 const MTU_TRIES: u8 = 3;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
@@ -24,8 +26,10 @@ const ANSWERS: u32 = 3;
 
 /// What the congestion control may do with a path of this connection.
 pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
+    let packet_bytes = u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64;
     WindowBounds {
-        packet_bytes: u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64,
+        packet_bytes,
+        window_bytes_start: (START_BYTES / u64::from(connection.paths.count.max(1))).max(2 * packet_bytes),
         window_bytes_max: u64::from(config.window_bytes_max),
         delay_target_ns: config.delay_target_ns,
     }
@@ -123,7 +127,7 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
     let start = view.rng.below(count);
     let mut best: Option<(u64, Idx<Path>)> = None;
     let mut inflight = 0;
-    let mut blocked = None;
+    let mut blocked = false;
     for step in 0..count {
         let id = if start + step >= count { start + step - count } else { start + step };
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
@@ -133,7 +137,7 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
             continue;
         }
         if !path.has_room(bytes) {
-            blocked = Some(at);
+            blocked = true;
             continue;
         }
         let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
@@ -144,10 +148,11 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
     if inflight > 0 && inflight + bytes > u64::from(view.config.window_bytes_max) {
         return None;
     }
-    if best.is_none()
-        && let Some(at) = blocked
-    {
-        view.paths.at_mut(at).sending.window_limited = true;
+    if blocked {
+        for at in view.connections.at(connection).path_indices() {
+            let path = view.paths.at_mut(at);
+            path.sending.window_limited |= !path.has_room(bytes);
+        }
     }
     best.map(|(_, at)| at)
 }
