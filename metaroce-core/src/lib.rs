@@ -49,7 +49,9 @@ pub use request::{
     DatagramAddress, DatagramRequest, Operation, PostError, QueueOptions, RemoteAddress, Segment,
     StreamOptions, WorkRequest,
 };
-pub use stats::{ConnectionStats, DropReason, EndpointStats, Limit, PathState, PathStats, StreamStats};
+pub use stats::{
+    ConnectionState, ConnectionStats, DropReason, EndpointStats, Limit, PathState, PathStats, StreamStats,
+};
 #[cfg(feature = "alloc")]
 pub use storage::HeapStorage;
 pub use storage::{FixedStorage, Sizes, Storage};

@@ -82,6 +82,8 @@ impl Limit {
 /// Counters of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StreamStats {
+    /// Whether it ended, and runs out.
+    pub ending: bool,
     /// Requests completed, with any status.
     pub requests_completed: u64,
     /// Requests posted and not completed.
@@ -113,6 +115,31 @@ pub struct EndpointStats {
     pub dropped: [u64; DropReason::ALL.len()],
 }
 
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// CONNECT is on its way.
+    #[default]
+    Connecting,
+    /// A CONNECT came; the application has to accept or reject.
+    Incoming,
+    /// ACCEPT is on its way.
+    Accepting,
+    /// Work flows.
+    Open,
+    /// Closed from this side; what was posted runs out.
+    Draining,
+    /// CLOSE is on its way.
+    Closing,
+    /// Closed by the peer; what was posted here runs out.
+    PeerClosing,
+    /// What is left ends.
+    Ending,
+    /// Over; the id rests.
+    Resting,
+}
+
 /// Counters and estimates of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ConnectionStats {
@@ -138,6 +165,8 @@ pub struct ConnectionStats {
     pub refused: u64,
     /// Payload bytes in flight.
     pub bytes_in_flight: u64,
+    /// Where it is in its life.
+    pub state: ConnectionState,
     /// Streams open.
     pub streams: u32,
     /// Paths in use.

@@ -33,7 +33,7 @@ use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, StreamId, WireConne
 use crate::list::{Linked, Links, List};
 use crate::path::Path;
 use crate::pool::Pool;
-use crate::stats::ConnectionStats;
+use crate::stats::{ConnectionState, ConnectionStats};
 use crate::stream::{Blocked, OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
@@ -125,6 +125,21 @@ impl Attempt {
 }
 
 impl State {
+    /// The state as the application sees it.
+    pub(crate) const fn name(&self) -> ConnectionState {
+        match self {
+            Self::Connecting { .. } => ConnectionState::Connecting,
+            Self::Incoming => ConnectionState::Incoming,
+            Self::Accepting { .. } => ConnectionState::Accepting,
+            Self::Open => ConnectionState::Open,
+            Self::Draining => ConnectionState::Draining,
+            Self::Closing { .. } => ConnectionState::Closing,
+            Self::PeerClosing => ConnectionState::PeerClosing,
+            Self::Ending { .. } => ConnectionState::Ending,
+            Self::Resting { .. } => ConnectionState::Resting,
+        }
+    }
+
     /// The table of transitions.
     pub(crate) const fn may_become(&self, next: &Self) -> bool {
         use State::{Accepting, Closing, Connecting, Draining, Ending, Incoming, Open, PeerClosing, Resting};
@@ -370,6 +385,7 @@ impl Connection {
             spurious: 0,
             refused: 0,
             bytes_in_flight: 0,
+            state: ConnectionState::Incoming,
             streams: 0,
             paths: 0,
         },

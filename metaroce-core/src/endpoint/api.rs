@@ -126,6 +126,7 @@ impl<S: Storage> Endpoint<S> {
         let bytes_in_flight = owner.path_indices().map(|at| view.paths.at(at).sending.inflight_bytes).sum();
         Some(ConnectionStats {
             bytes_in_flight,
+            state: owner.state.name(),
             streams: owner.streams.count,
             paths: owner.paths.count,
             ..owner.stats

@@ -144,6 +144,7 @@ impl Stream {
     /// Counters.
     pub(crate) fn stats(&self) -> StreamStats {
         StreamStats {
+            ending: !self.is_open(),
             requests_completed: self.requester.completed,
             requests_outstanding: self.requester.works.len(),
             messages_received: self.responder.received,
