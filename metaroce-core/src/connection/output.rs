@@ -4,9 +4,9 @@ use crate::connection::{Connection, ack, datagram, handshake, paths};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
-use crate::path::{Path, Transmission};
+use crate::path::{Path, Transmission, Verdict};
 use crate::stats::Limit;
-use crate::stream::{Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
+use crate::stream::{self, Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{Ecn, SourcePort, Transmit};
@@ -132,10 +132,11 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
             view.connections.at_mut(connection).paths.again &= !(1 << number);
             return fill_again_rest(view, now, connection, sink);
         };
-        let bytes = u64::from(view.packets.at(packet).length) + DATA_HEADER_BYTES_MAX as u64;
-        if !path.has_room(bytes)
-            || (bytes > u64::from(path.probing.mtu_bytes) && !view.packets.at(packet).void)
-        {
+        // What belongs to a request that can only fail goes as VOID.
+        let entry = view.packets.at_mut(packet);
+        entry.void |= view.works.at(entry.work).failed.is_some();
+        let bytes = entry.bytes_max();
+        if !path.has_room(bytes) || !path.takes(bytes) {
             continue;
         }
         if view.transmissions.available() == 0 {
@@ -146,11 +147,6 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
             Place::Again { cause, .. } => cause,
             _ => Cause::Timeout,
         };
-        // What belongs to a request that can only fail goes as VOID.
-        let work = view.packets.at(packet).work;
-        if view.works.at(work).failed.is_some() {
-            view.packets.at_mut(packet).void = true;
-        }
         let stats = &mut view.connections.at_mut(connection).stats;
         match cause {
             Cause::Lost => stats.retransmitted += 1,
@@ -173,17 +169,30 @@ fn fill_again_rest(
 
 /// Sends one packet that was refused and whose time has come, under a new CSN.
 fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
+    let Some(packet) = next_renewed(view, now, connection) else { return false };
     let owner = view.connections.at(connection);
-    let Some(packet) = owner.renewed.front() else { return false };
     if !owner.outbound.has_room(&view.packets) || view.transmissions.available() == 0 {
         return false;
     }
-    let bytes = u64::from(view.packets.at(packet).length) + DATA_HEADER_BYTES_MAX as u64;
+    let bytes = view.packets.at(packet).bytes_max();
     let Some(at) = path_for(view, connection, bytes) else { return false };
     let owner = view.connections.at_mut(connection);
     owner.renewed.remove(&mut view.packets, packet);
     owner.outbound.enter(&mut view.packets, packet);
     send_packet(view, now, connection, at, packet, sink)
+}
+
+/// The first refused packet whose time has come. Those of requests that can only fail have their verdict: they go.
+fn next_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Packet>> {
+    for _ in 0..view.connections.at(connection).renewed.len() {
+        let packet = view.connections.at(connection).renewed.front()?;
+        if view.works.at(view.packets.at(packet).work).failed.is_none() {
+            return Some(packet);
+        }
+        view.connections.at_mut(connection).renewed.remove(&mut view.packets, packet);
+        stream::on_verdict(view, now, packet, Verdict::Refused);
+    }
+    None
 }
 
 /// Cuts one new packet off a response or a request, and sends it.
@@ -271,7 +280,7 @@ pub(crate) fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: 
     let owner = view.connections.at(connection);
     if let Some((at, left)) = owner.paths.burst {
         let path = view.paths.at(at);
-        if path.takes_data() && path.has_room(bytes) && u64::from(path.probing.mtu_bytes) >= bytes {
+        if path.takes(bytes) && path.has_room(bytes) {
             view.connections.at_mut(connection).paths.burst =
                 left.checked_sub(1).map(|left| (at, left)).filter(|(_, left)| *left > 0);
             return Some(at);

@@ -103,6 +103,21 @@ pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, 
     probing.owed = probing.candidate_bytes > probing.mtu_bytes;
     if probing.owed {
         view.mark_ready(connection);
+    } else {
+        move_again(view, connection, at);
+    }
+}
+
+/// What waits to go again on a path is handed out anew: the path takes no data any more, or turned out not to carry
+/// it. O(packets that wait).
+fn move_again(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    for _ in 0..view.paths.at(at).sending.again.len() {
+        let Some(packet) = view.paths.at_mut(at).sending.again.pop_front(&mut view.packets) else { break };
+        let cause = match view.packets.at(packet).place {
+            Place::Again { cause, .. } => cause,
+            _ => Cause::Timeout,
+        };
+        send_again(view, connection, packet, at, cause);
     }
 }
 
@@ -133,7 +148,7 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
         let path = view.paths.at(at);
         inflight += path.sending.inflight_bytes;
-        if !path.takes_data() || u64::from(path.probing.mtu_bytes) < bytes {
+        if !path.takes(bytes) {
             continue;
         }
         if !path.has_room(bytes) {
@@ -157,7 +172,8 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
     best.map(|(_, at)| at)
 }
 
-/// Puts a packet into a path's queue of those that go again: on `home` if that is good, else on the least loaded.
+/// Puts a packet into a path's queue of those that go again: on `home` if that is good and carries it, else on the
+/// least loaded that does.
 pub(crate) fn send_again(
     view: &mut View<'_>,
     connection: Idx<Connection>,
@@ -165,7 +181,9 @@ pub(crate) fn send_again(
     home: Idx<Path>,
     cause: Cause,
 ) {
-    let target = if view.paths.at(home).takes_data() { home } else { best_other(view, connection, home) };
+    let bytes = view.packets.at(packet).bytes_max();
+    let target =
+        if view.paths.at(home).takes(bytes) { home } else { best_other(view, connection, home, bytes) };
     let path = view.paths.at_mut(target);
     path.sending.again.push_back(&mut view.packets, packet);
     view.packets.at_mut(packet).place = Place::Again { path: target, cause };
@@ -173,17 +191,18 @@ pub(crate) fn send_again(
     view.mark_ready(connection);
 }
 
-/// The good path with the least in flight and waiting, other than `home`; `home` itself if there is none. O(paths).
-fn best_other(view: &View<'_>, connection: Idx<Connection>, home: Idx<Path>) -> Idx<Path> {
-    view.connections
-        .at(connection)
-        .path_indices()
-        .filter(|&at| at != home && view.paths.at(at).takes_data())
-        .min_by_key(|&at| {
+/// The good path with the least in flight and waiting that carries `bytes`. If there is none, `home` waits until its
+/// search for the path MTU is over, unless it takes no data at all. O(paths).
+fn best_other(view: &View<'_>, connection: Idx<Connection>, home: Idx<Path>, bytes: u64) -> Idx<Path> {
+    let least_loaded = |bytes| {
+        let paths = view.connections.at(connection).path_indices();
+        paths.filter(|&at| at != home && view.paths.at(at).takes(bytes)).min_by_key(|&at| {
             let sending = &view.paths.at(at).sending;
             sending.inflight_bytes + (u64::from(sending.again.len()) << 12)
         })
-        .unwrap_or(home)
+    };
+    let any = || if view.paths.at(home).takes_data() { None } else { least_loaded(0) };
+    least_loaded(bytes).or_else(any).unwrap_or(home)
 }
 
 /// Moves a path to another route.
@@ -234,13 +253,8 @@ fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: I
     path.timeouts.probe_owed = true;
     path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
     path.timeouts.answers = 0;
-    let waiting = path.sending.again.len();
+    move_again(view, connection, at);
     rescue(view, connection, at, u32::MAX);
-    // What waited to go again on this path moves, too.
-    for _ in 0..waiting {
-        let Some(packet) = view.paths.at_mut(at).sending.again.pop_front(&mut view.packets) else { break };
-        send_again(view, connection, packet, at, Cause::Timeout);
-    }
     set_payload(view, connection);
     view.mark_ready(connection);
 }

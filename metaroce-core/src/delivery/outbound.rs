@@ -7,6 +7,7 @@ use crate::path::Path;
 use crate::pool::Pool;
 use crate::stream::Work;
 use crate::table::Idx;
+use crate::wire::DATA_HEADER_BYTES_MAX;
 
 /// One packet: a stretch of a message under one CSN, from its first transmission to its verdict.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,14 @@ impl Packet {
         by_csn: Links::UNLINKED,
         queued: Links::UNLINKED,
     };
+}
+
+impl Packet {
+    /// UDP payload that it takes at most. A VOID has no payload, and goes on any path.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        let payload = if self.void { 0 } else { self.length };
+        u64::from(payload) + DATA_HEADER_BYTES_MAX as u64
+    }
 }
 
 /// Packets of one connection without verdict, and the next CSN.

@@ -151,6 +151,11 @@ impl Path {
         self.state == PathState::Good
     }
 
+    /// Whether new data of `bytes` may go on the path: its route carries that much.
+    pub(crate) fn takes(&self, bytes: u64) -> bool {
+        self.takes_data() && bytes <= u64::from(self.probing.mtu_bytes)
+    }
+
     /// Whether the window lets `bytes` more out. One packet always fits.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.sending.inflight_bytes == 0 || self.sending.inflight_bytes + bytes <= self.window.window_bytes

@@ -38,6 +38,9 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
         fail_work(view, slot, if exact { status } else { Status::Flushed });
     }
     drop_refused(view, stream, msn);
+    // Those whose time has come, in the connection's queue, go with the next `poll_transmit`.
+    let connection = view.streams.at(stream).connection;
+    view.mark_ready(connection);
     let cursor = view.streams.at(stream).requester.cursor;
     if cursor.get().is_some_and(|cursor| !view.works.at(cursor).msn.before(msn)) {
         view.streams.at_mut(stream).requester.cursor = Idx::NONE;
