@@ -12,16 +12,16 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::*;
+use common::{packets, *};
 use metaroce_conformance::{Faults, Network};
-use metaroce_core::ids::{Csn, Msn, Psn, ReceiveIndex, WireConnectionId};
+use metaroce_core::ids::{Csn, Msn, Psn, WireConnectionId};
 use metaroce_core::wire::{
-    AckBody, Base, Close, Confirm, Connect, Control, DataHeader, OpFlags, Opcode, PacketType, PlaneAddresses,
-    Probe, ProbeReply, Reject, RejectReason, Reset, ResetProof, Retry, Vector256,
+    AckBody, Base, Close, Confirm, Connect, Control, OpFlags, Opcode, PacketType, PlaneAddresses, Probe,
+    ProbeReply, Reject, RejectReason, Reset, ResetProof, Retry, Vector256,
 };
 use metaroce_core::{
-    Checksum, CloseMode, ConnectOptions, ConnectionHandle, ConnectionState, Event, HeapStorage, Operation,
-    PathId, ProtectionDomain, StreamId, TableChecksum, WorkRequest, crc,
+    CloseMode, ConnectOptions, ConnectionHandle, ConnectionState, Event, HeapStorage, Operation, PathId,
+    ProtectionDomain, StreamId, WorkRequest,
 };
 
 type Net = Network<HeapStorage>;
@@ -43,6 +43,7 @@ struct Case {
 }
 
 /// Brings host 0 into a state. Host 1 is a real peer that falls silent where the state would pass by.
+#[expect(clippy::too_many_lines, reason = "one arm for each state")]
 fn bring(state: ConnectionState) -> Case {
     let mut net = network(77, Faults::NONE);
     let seen = Rc::new(RefCell::new(Seen::default()));
@@ -155,25 +156,8 @@ fn bring(state: ConnectionState) -> Case {
     Case { net, handle, seen }
 }
 
-/// A packet of the peer's, sealed.
 fn packet(case: &Case, kind: PacketType, emit: impl FnOnce(&mut [u8]) -> usize, pad: usize) -> Vec<u8> {
-    let base = Base {
-        kind,
-        flags: 0,
-        path: PathId(0),
-        epoch: 0,
-        connection: WireConnectionId(case.seen.id[0]),
-        psn: Psn::new(0x1234_0000),
-        timestamp: 5,
-        checksum: 0,
-    };
-    let mut bytes = vec![0; 700];
-    let mut length = base.emit(&mut bytes).unwrap();
-    length += emit(&mut bytes[length..]);
-    bytes.truncate(length.max(pad));
-    let sum = crc::finish(TableChecksum.update(crc::SEED, &bytes));
-    Base::write_checksum(&mut bytes, sum);
-    bytes
+    packets::sealed(case.seen.id[0], kind, Psn::new(0x1234_0000), emit, pad)
 }
 
 fn control(case: &Case, control: &Control<'_>, pad: usize) -> Vec<u8> {
@@ -181,22 +165,7 @@ fn control(case: &Case, control: &Control<'_>, pad: usize) -> Vec<u8> {
 }
 
 fn data(case: &Case, opcode: Opcode, flags: OpFlags) -> Vec<u8> {
-    let header = DataHeader {
-        opcode,
-        flags,
-        stream: StreamId(9),
-        csn: Csn::new(case.seen.next_csn),
-        msn: Msn::new(0),
-        offset: 0,
-        length: 0,
-        receive_index: ReceiveIndex::new(0),
-        demand_kib: 0,
-        remote: None,
-        operands: None,
-        match_bits: None,
-        immediate: flags.contains(OpFlags::IMMEDIATE).then_some(0),
-        signal: None,
-    };
+    let header = packets::header(opcode, flags, StreamId(9), Csn::new(case.seen.next_csn), Msn::new(0));
     packet(case, PacketType::Data, |out| header.emit(out).unwrap(), 0)
 }
 

@@ -124,6 +124,12 @@ fn deliver(
     let verdict = if accepted { Verdict::Accepted } else { Verdict::Refused };
     let (inbound, words) = view.inbound(slot);
     inbound.judge(words, header.csn, verdict);
+    if header.opcode == Opcode::StreamReset
+        && let Some(stream) = stream::find(view, slot, header.stream)
+    {
+        // With this verdict the stream may have nothing left to wait for.
+        stream::advance(view, now, stream);
+    }
     verdict
 }
 
