@@ -6,6 +6,7 @@
 mod memory;
 mod network;
 mod random;
+pub mod trace;
 
 pub use memory::HostMemory;
 pub use network::{Faults, Host, Network, Traffic};
