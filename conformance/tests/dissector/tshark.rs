@@ -30,7 +30,7 @@ pub fn is_missing() -> bool {
     let missing =
         Command::new("tshark").arg("--version").output().is_err_and(|e| e.kind() == ErrorKind::NotFound);
     if missing {
-        eprintln!("skipped: tshark not found");
+        println!("skipped: tshark not found");
     }
     missing
 }
