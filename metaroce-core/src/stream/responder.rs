@@ -193,7 +193,11 @@ fn claim(
     header: &DataHeader,
     needed: u32,
 ) -> Result<Idx<Receive>, NackReason> {
-    let slot = receive::find(view, stream, header.receive_index).ok_or(NackReason::NoReceive)?;
+    let Some(slot) = receive::find(view, stream, header.receive_index) else {
+        // Once this side closes, none will be posted any more.
+        let owner = view.connections.at(view.streams.at(stream).connection);
+        return Err(if owner.takes_new_work() { NackReason::NoReceive } else { NackReason::Closed });
+    };
     let receive = view.receives.at_mut(slot);
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);
     if own && receive.capacity >= needed {
