@@ -234,7 +234,11 @@ fn claim(
         queue::take(view, stream, header.receive_index)?;
         found = receive::find(view, stream, header.receive_index);
     }
-    let slot = found.ok_or(NackReason::NoReceive)?;
+    let Some(slot) = found else {
+        // Once this side closes, none will be posted any more.
+        let owner = view.connections.at(view.streams.at(stream).connection);
+        return Err(if owner.takes_new_work() { NackReason::NoReceive } else { NackReason::Closed });
+    };
     let receive = view.receives.at_mut(slot);
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);
     if own && receive.capacity >= needed {
