@@ -213,7 +213,7 @@ fn on_probe_reply(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, body
     if result == Disposition::Consumed
         && let Some(at) = view.connections.at(slot).path(answer.ack.path)
     {
-        paths::on_probe_answered(view, slot, at, answer.token);
+        paths::on_probe_answered(view, now, slot, at, answer.token);
     }
     result
 }

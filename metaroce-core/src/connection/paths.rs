@@ -16,7 +16,9 @@ use crate::wire::DATA_HEADER_BYTES_MAX;
 /// Bytes that a connection may have in flight before the first feedback.
 const START_BYTES: u64 = 64 << 10;
 /// Padded probes of one size before the next smaller size is tried.
-const MTU_TRIES: u8 = 3;
+const MTU_TRIES: u8 = 5;
+/// Time after which a search that ended below the wanted size starts again, ns.
+const MTU_AGAIN_NS: u64 = 10_000_000_000;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
 const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 /// Longest delay between two probes of a dead path, ns.
@@ -78,21 +80,34 @@ fn begin_mtu_search(path: &mut Path, rng: &mut Rng, mtu_bytes: u16) {
 }
 
 /// The padded probe under way was answered.
-pub(crate) fn on_probe_answered(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, token: u64) {
+pub(crate) fn on_probe_answered(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    token: u64,
+) {
     let path = view.paths.at_mut(at);
     if path.probing.candidate_bytes == 0 || path.probing.token != token {
         return;
     }
     path.probing.mtu_bytes = path.probing.candidate_bytes;
+    let below = path.probing.mtu_bytes < view.connections.at(connection).terms.mtu_bytes;
     path.probing.candidate_bytes = 0;
-    path.probing.deadline = Instant::FAR_FUTURE;
+    path.probing.deadline = if below { now.after(MTU_AGAIN_NS) } else { Instant::FAR_FUTURE };
     set_payload(view, connection);
 }
 
 /// The padded probe under way was not answered in time: again, or the next smaller size.
-pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+pub(crate) fn on_probe_missed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let wanted = view.connections.at(connection).terms.mtu_bytes;
     let path = view.paths.at_mut(at);
     let probing = &mut path.probing;
+    if probing.candidate_bytes == 0 {
+        // Time to look again: the loss of a few probes, or another route, may have been why.
+        probing.candidate_bytes = wanted;
+        probing.tries = 0;
+    }
     probing.deadline = Instant::FAR_FUTURE;
     probing.token = view.rng.next_u64();
     if probing.tries >= MTU_TRIES {
@@ -104,6 +119,9 @@ pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, 
     if probing.owed {
         view.mark_ready(connection);
     } else {
+        probing.candidate_bytes = 0;
+        probing.deadline = now.after(MTU_AGAIN_NS);
+        view.arm(connection, now.after(MTU_AGAIN_NS));
         move_again(view, connection, at);
     }
 }
@@ -300,6 +318,9 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         PathState::Suspect => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = 0;
+            // All of it goes again elsewhere. What is still told delivered is not waited for: a route that is dead for
+            // long would keep the entries of the shared table for as long.
+            path.sending.forget(&mut view.transmissions);
         }
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Dead;

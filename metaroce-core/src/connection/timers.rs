@@ -159,7 +159,7 @@ fn deadline(view: &View<'_>, at: Idx<Path>) -> Instant {
 
 fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Path>) {
     if view.paths.at(at).probing.deadline <= now {
-        paths::on_probe_missed(view, slot, at);
+        paths::on_probe_missed(view, now, slot, at);
     }
     let path = view.paths.at(at);
     if path.state != PathState::Good {
@@ -232,8 +232,10 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     }
     if silent >= config.keepalive_ns && now.since(clock.last_keepalive) >= every {
         view.connections.at_mut(slot).clock.last_keepalive = now;
-        let first = view.connections.at(slot).paths.first;
-        view.paths.at_mut(first).timeouts.probe_owed = true;
+        let owner = view.connections.at(slot);
+        let asked =
+            owner.path_indices().find(|&at| view.paths.at(at).takes_data()).unwrap_or(owner.paths.first);
+        view.paths.at_mut(asked).timeouts.probe_owed = true;
         view.mark_ready(slot);
     }
 }
