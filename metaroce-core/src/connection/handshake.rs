@@ -323,7 +323,7 @@ fn start_work(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let mut at = view.connections.at(slot).streams.all.front();
     while let Some(entry) = at {
         at = view.connections.at(slot).streams.all.next(&view.streams, entry);
-        view.streams.at_mut(entry).requester.grant(credits);
+        view.streams.at_mut(entry).requester.credits.grant(credits);
         stream::refresh(view, now, entry);
     }
     view.arm(slot, now.after(view.config.keepalive_ns));

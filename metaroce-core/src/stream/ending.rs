@@ -3,7 +3,6 @@
 use crate::connection::Connection;
 use crate::event::{Event, Status};
 use crate::ids::{Msn, Serial};
-use crate::list::List;
 use crate::stream::message::Effect;
 use crate::stream::receive::{self, ReceiveEnd};
 use crate::stream::{
@@ -65,15 +64,15 @@ fn fail_work(view: &mut View<'_>, slot: Idx<Work>, status: Status) {
 
 /// Refused packets of requests from `msn` on have their verdict: they don't go again.
 fn drop_refused(view: &mut View<'_>, stream: Idx<Stream>, msn: Msn) {
-    let mut at = view.streams.at(stream).requester.refused.front();
+    let mut at = view.streams.at_mut(stream).requester.refusals.packets_mut().front();
     while let Some(packet) = at {
         let requester = &mut view.streams.at_mut(stream).requester;
-        at = requester.refused.next(&view.packets, packet);
+        at = requester.refusals.packets_mut().next(&view.packets, packet);
         let work = view.packets.at(packet).work;
         if view.works.at(work).msn.before(msn) {
             continue;
         }
-        requester.refused.remove(&mut view.packets, packet);
+        requester.refusals.packets_mut().remove(&mut view.packets, packet);
         view.packets.free(packet);
         let work = view.works.at_mut(work);
         work.outstanding = work.outstanding.saturating_sub(1);
@@ -256,8 +255,7 @@ fn forget_packet(view: &mut View<'_>, packet: Idx<crate::delivery::Packet>) {
 }
 
 fn teardown_stream(view: &mut View<'_>, stream: Idx<Stream>, status: Status) {
-    let mut refused = List::EMPTY;
-    core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
+    let mut refused = view.streams.at_mut(stream).requester.refusals.take();
     while let Some(packet) = refused.pop_front(&mut view.packets) {
         forget_packet(view, packet);
     }

@@ -1,16 +1,19 @@
 //! Streams: ordered messages. The requester half sends them, the responder half lets them take effect in order.
 
+mod credit;
 mod effect;
 mod ending;
 mod message;
 mod posting;
 mod queue;
 mod receive;
+mod refusal;
 mod requester;
 mod responder;
 mod tags;
 mod work;
 
+pub(crate) use credit::on_credit;
 pub(crate) use ending::{
     advance, end_stream, flush_messages, flush_receives, on_stream_reset, step_teardown,
 };
@@ -22,10 +25,9 @@ pub(crate) use queue::{
 };
 pub(crate) use receive::post_recv;
 pub use receive::{Receive, TagEntry};
+pub(crate) use refusal::{on_nack, resume};
 pub use requester::Requester;
-pub(crate) use requester::{
-    NextCut, may_cut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, refresh, resume,
-};
+pub(crate) use requester::{NextCut, may_cut, next_cut, on_response, on_result, on_verdict, refresh};
 pub use responder::Responder;
 pub(crate) use responder::{Judged, on_request};
 pub(crate) use work::{Cut, Options, gather};
@@ -149,8 +151,8 @@ impl Stream {
             requests_outstanding: self.requester.works.len(),
             messages_received: self.responder.received,
             receives_posted: self.responder.receives.len().saturating_add(self.responder.tagged.len()),
-            refused: self.requester.refusals,
-            rnr_rounds: self.requester.rnr_rounds_ever,
+            refused: self.requester.refusals.counters().packets,
+            rnr_rounds: self.requester.refusals.counters().rnr_rounds,
         }
     }
 
@@ -186,7 +188,7 @@ pub(crate) fn find_or_open(
     let stream = view.streams.allocate(Stream { connection, id, ..Stream::EMPTY })?;
     let owner = view.connections.at_mut(connection);
     let fresh = view.streams.at_mut(stream);
-    fresh.requester.grant(owner.terms.initial_credits);
+    fresh.requester.credits.grant(owner.terms.initial_credits);
     if !view.index.insert(key(Kind::Stream, connection.raw(), u32::from(id.0)), stream.raw()) {
         view.streams.free(stream);
         return None;

@@ -1,15 +1,17 @@
 //! The requester half of a stream: posted requests, what may be sent of them, and their completion in order.
 
 use crate::connection::Connection;
-use crate::delivery::{Packet, Place, Queued};
+use crate::delivery::Packet;
 use crate::event::{Completion, Event, Status};
-use crate::ids::{Msn, ReceiveIndex, Serial, StreamId};
+use crate::ids::{Msn, ReceiveIndex, Serial};
 use crate::list::List;
 use crate::memory::Memory;
 use crate::path::Verdict;
 use crate::pool::Pool;
 use crate::region;
+use crate::stream::credit::Credits;
 use crate::stream::receive::scatter;
+use crate::stream::refusal::{self, Refusals};
 use crate::stream::{
     Cut, InStream, Phase, ResetProgress, Stream, Work, WorkKind, ending, find, responder, status_of,
     wait_until,
@@ -17,10 +19,7 @@ use crate::stream::{
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::{Kind, View, key};
-use crate::wire::{DataHeader, NackReason, Opcode};
-
-/// Longest delay of a refused packet's next try, ns.
-const RETRY_NS_MAX: u64 = 10_000_000;
+use crate::wire::{DataHeader, Opcode};
 
 /// What a stream has to send.
 #[derive(Debug)]
@@ -30,40 +29,18 @@ pub struct Requester {
     /// The first that has not been cut whole.
     pub(crate) cursor: Idx<Work>,
     next_msn: Msn,
-    /// Receives used so far, and how many the peer has told of.
+    /// Receives used so far.
     next_receive: ReceiveIndex,
     /// Tagged messages so far.
     next_tagged: ReceiveIndex,
-    credit: Credit,
-    /// Refused packets in MSN and offset order, to go again at `retry_at`.
-    pub(crate) refused: List<Packet, Queued>,
-    retry_at: Instant,
-    retry_delay_ns: u64,
-    /// Rounds refused for want of a receive since the last acceptance, and whether the present one is counted.
-    rnr_rounds: u32,
-    /// Counters: requests completed, packets refused, rounds without a receive.
+    pub(crate) credits: Credits,
+    pub(crate) refusals: Refusals,
+    /// Requests completed.
     pub(crate) completed: u64,
-    pub(crate) refusals: u64,
-    pub(crate) rnr_rounds_ever: u64,
-    rnr_counted: bool,
-    /// Receives that the peer has told of.
-    posted: ReceiveIndex,
     /// READs and atomics without response.
     responses_due: u32,
-    /// When a stream blocked by credit asks again, and the delay after that.
-    ask_at: Instant,
-    ask_delay_ns: u64,
     /// From this MSN on everything fails.
     pub(crate) end: Option<Msn>,
-}
-
-/// Which receives of the peer may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Credit {
-    /// Those below this index.
-    Until(ReceiveIndex),
-    /// Any: the peer's stream draws on a shared queue.
-    NoneNeeded,
 }
 
 impl Requester {
@@ -73,33 +50,12 @@ impl Requester {
         next_msn: Msn::new(0),
         next_receive: ReceiveIndex::new(0),
         next_tagged: ReceiveIndex::new(0),
-        credit: Credit::Until(ReceiveIndex::new(0)),
-        refused: List::EMPTY,
-        retry_at: Instant::FAR_FUTURE,
-        retry_delay_ns: 0,
-        rnr_rounds: 0,
+        credits: Credits::NEW,
+        refusals: Refusals::NEW,
         completed: 0,
-        refusals: 0,
-        rnr_rounds_ever: 0,
-        rnr_counted: false,
-        posted: ReceiveIndex::new(0),
         responses_due: 0,
-        ask_at: Instant::FAR_FUTURE,
-        ask_delay_ns: 0,
         end: None,
     };
-
-    /// The peer lets a stream of which it told nothing yet use this many receives.
-    pub(crate) fn grant(&mut self, initial_credits: u32) {
-        self.credit = Credit::Until(ReceiveIndex::new(initial_credits));
-    }
-
-    fn has_credit(&self) -> bool {
-        match self.credit {
-            Credit::Until(limit) => self.next_receive.before(limit),
-            Credit::NoneNeeded => true,
-        }
-    }
 
     /// Queues a request that has the next MSN.
     pub(crate) fn push(&mut self, works: &mut Pool<'_, Work>, slot: Idx<Work>) {
@@ -133,7 +89,7 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     let requester = &entry.requester;
     let connection = view.connections.at(entry.connection);
     let Some(cursor) = requester.cursor.get() else { return Gate::Idle };
-    if !requester.refused.is_empty() || !connection.may_send_requests() {
+    if !requester.refusals.is_empty() || !connection.may_send_requests() {
         return Gate::Waiting;
     }
     let work = view.works.at(cursor);
@@ -149,7 +105,10 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
         Gate::Waiting
     } else if reads_full {
         Gate::ReadsFull
-    } else if work.needs_credit() && !requester.has_credit() && !connection.peer_closes() {
+    } else if work.needs_credit()
+        && !requester.credits.allow(requester.next_receive)
+        && !connection.peer_closes()
+    {
         Gate::NoCredit
     } else {
         Gate::Open
@@ -163,14 +122,11 @@ pub(crate) fn refresh(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     let connection = entry.connection;
     let (scheduled, blocked) = (entry.is_scheduled(), entry.is_blocked());
     if gate == Gate::NoCredit {
-        if entry.requester.ask_at == Instant::FAR_FUTURE {
-            let delay = view.config.pto_ns_min;
-            entry.requester.ask_delay_ns = delay;
-            entry.requester.ask_at = now.after(delay);
-            wait_until(view, stream, now.after(delay));
+        if let Some(at) = entry.requester.credits.start_asking(now, view.config.pto_ns_min) {
+            wait_until(view, stream, at);
         }
     } else {
-        entry.requester.ask_at = Instant::FAR_FUTURE;
+        entry.requester.credits.stop_asking();
     }
     let streams = &mut view.connections.at_mut(connection).streams;
     if gate == Gate::ReadsFull && !blocked {
@@ -271,171 +227,19 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
     let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
     if again {
-        enqueue_refused(view, now, stream, packet);
+        refusal::enqueue(view, now, stream, packet);
         return;
     }
     work.outstanding = work.outstanding.saturating_sub(1);
     view.packets.free(packet);
     if request {
         if verdict == Verdict::Accepted {
-            let requester = &mut view.streams.at_mut(stream).requester;
-            requester.rnr_rounds = 0;
-            requester.retry_delay_ns = 0;
+            view.streams.at_mut(stream).requester.refusals.on_acceptance();
         }
         complete_ready(view, now, stream);
     } else if work.progress == Cut::Done && work.outstanding == 0 {
         finish_response(view, now, connection, entry.work);
     }
-}
-
-/// Keeps a refused packet in MSN and offset order, for another try under a new CSN.
-fn enqueue_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packet: Idx<Packet>) {
-    let entry = *view.packets.at(packet);
-    let place = (view.works.at(entry.work).msn, entry.offset);
-    view.packets.at_mut(packet).place = Place::Refused;
-    let owner = view.streams.at_mut(stream);
-    let requester = &mut owner.requester;
-    requester.refusals += 1;
-    // Refusals come about in order: the place is near the back.
-    let mut after = requester.refused.back();
-    let mut before = None;
-    while let Some(at) = after {
-        let other = view.packets.at(at);
-        let msn = view.works.at(other.work).msn;
-        let precedes = msn.before(place.0) || (msn == place.0 && other.offset < place.1);
-        if precedes {
-            break;
-        }
-        before = Some(at);
-        after = requester.refused.prev(&view.packets, at);
-    }
-    match before {
-        Some(at) => requester.refused.insert_before(&mut view.packets, at, packet),
-        None => requester.refused.push_back(&mut view.packets, packet),
-    }
-    let connection = owner.connection;
-    view.connections.at_mut(connection).stats.refused += 1;
-    if view.streams.at(stream).requester.retry_at == Instant::FAR_FUTURE {
-        let rtt = view.connections.at(connection).rtt_ns(&view.paths, view.config);
-        let requester = &mut view.streams.at_mut(stream).requester;
-        let delay = requester.retry_delay_ns.saturating_mul(2).min(RETRY_NS_MAX).max(rtt.saturating_mul(10));
-        requester.retry_delay_ns = delay;
-        requester.retry_at = now.after(delay);
-        wait_until(view, stream, now.after(delay));
-    }
-    refresh(view, now, stream);
-}
-
-/// The peer explains a refusal: with `reason`, try again after `delay_us` (0: the default).
-pub(crate) fn on_nack(
-    view: &mut View<'_>,
-    now: Instant,
-    connection: Idx<Connection>,
-    id: StreamId,
-    reason: NackReason,
-    delay_us: u32,
-) {
-    let Some(stream) = find(view, connection, id) else { return };
-    let limit = view.config.rnr_retries;
-    let requester = &mut view.streams.at_mut(stream).requester;
-    if requester.refused.is_empty() {
-        return;
-    }
-    // One round a delay, however many packets and acknowledgements tell of it.
-    if reason == NackReason::NoReceive && !requester.rnr_counted {
-        requester.rnr_counted = true;
-        requester.rnr_rounds = requester.rnr_rounds.saturating_add(1);
-        requester.rnr_rounds_ever += 1;
-        if limit.is_some_and(|limit| requester.rnr_rounds > limit) {
-            fail_refused(view, now, stream, Status::RnrExceeded);
-            return;
-        }
-    }
-    if reason == NackReason::Closed {
-        fail_refused(view, now, stream, Status::PeerClosed);
-        return;
-    }
-    let delay = match (reason, delay_us) {
-        (NackReason::NoReceive, 0) => return,
-        (NackReason::NoReceive, us) => u64::from(us) * 1_000,
-        _ => view.connections.at(connection).rtt_ns(&view.paths, view.config),
-    };
-    view.streams.at_mut(stream).requester.retry_at = now.after(delay);
-    wait_until(view, stream, now.after(delay));
-}
-
-/// The first request with a refused packet fails, and with it all later ones of the stream.
-fn fail_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, status: Status) {
-    let first = view.streams.at(stream).requester.refused.front();
-    if let Some(packet) = first {
-        let msn = view.works.at(view.packets.at(packet).work).msn;
-        ending::fail_from(view, now, stream, msn, status);
-    }
-}
-
-/// The peer's receives: `posted` so far, or none needed.
-pub(crate) fn on_credit(
-    view: &mut View<'_>,
-    now: Instant,
-    connection: Idx<Connection>,
-    id: StreamId,
-    posted: Option<ReceiveIndex>,
-) {
-    let Some(stream) = find(view, connection, id) else { return };
-    let requester = &mut view.streams.at_mut(stream).requester;
-    let news = match posted {
-        Some(posted) => requester.posted.before(posted),
-        None => requester.credit != Credit::NoneNeeded,
-    };
-    if !news {
-        return;
-    }
-    requester.posted = posted.unwrap_or(requester.posted);
-    match (requester.credit, posted) {
-        (Credit::Until(_), None) => requester.credit = Credit::NoneNeeded,
-        // What was told once stays: the initial credits are a promise to try, not a count of receives.
-        (Credit::Until(limit), Some(posted)) if limit.before(posted) => {
-            requester.credit = Credit::Until(posted);
-        }
-        _ => {}
-    }
-    if !requester.refused.is_empty() && requester.retry_at > now {
-        // A receive was posted: no need to wait out the delay.
-        requester.retry_at = now;
-        wait_until(view, stream, now);
-    }
-    refresh(view, now, stream);
-}
-
-/// A time that the stream waited for has come. Returns the packets that go again now, one a call.
-pub(crate) fn resume(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> Wake {
-    let requester = &mut view.streams.at_mut(stream).requester;
-    if requester.ask_at <= now {
-        requester.ask_delay_ns =
-            requester.ask_delay_ns.saturating_mul(2).min(RETRY_NS_MAX.max(view.config.pto_ns_min));
-        requester.ask_at = now.after(requester.ask_delay_ns);
-        return Wake { ask: true, next: requester.ask_at.min(requester.retry_at) };
-    }
-    if requester.retry_at <= now {
-        requester.retry_at = Instant::FAR_FUTURE;
-        requester.rnr_counted = false;
-        let connection = view.streams.at(stream).connection;
-        let mut refused = List::EMPTY;
-        core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
-        view.connections.at_mut(connection).renewed.append(&mut view.packets, &mut refused);
-        view.mark_ready(connection);
-        refresh(view, now, stream);
-    }
-    let requester = &view.streams.at(stream).requester;
-    Wake { ask: false, next: requester.ask_at.min(requester.retry_at) }
-}
-
-/// What [`resume`] wants.
-pub(crate) struct Wake {
-    /// A PROBE that asks for the stream's credit.
-    pub(crate) ask: bool,
-    /// When to call again.
-    pub(crate) next: Instant,
 }
 
 /// A READ_RESPONSE or ATOMIC_RESPONSE arrived. `None`: it belongs to nothing that waits.
