@@ -171,7 +171,14 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
     if path.sending.inflight_bytes == 0 {
         return;
     }
-    if rto_at(view, path) <= now {
+    let due = rto_at(view, path);
+    let late_ns = now.since(due);
+    let grace_ns = due.since(path.timeouts.since) / 4;
+    if due <= now && late_ns > grace_ns {
+        // A timer that fires this late tells of a pause on this side: answers that came meanwhile wait to be read.
+        let path = view.paths.at_mut(at);
+        path.timeouts.since = path.timeouts.since.after(late_ns.saturating_add(grace_ns));
+    } else if due <= now {
         paths::on_timeout(view, now, slot, at);
     } else if pto_at(view, path) <= now {
         let path = view.paths.at_mut(at);

@@ -71,7 +71,7 @@ fn print(line: &str) {
 
 fn describe(event: &Event) -> String {
     match event {
-        Event::Incoming { connection, remote, service } => {
+        Event::Incoming { connection, remote, service, .. } => {
             format!("connection {}: incoming from {remote}, service {service:#x}", connection.slot())
         }
         Event::Connected { connection } => format!("connection {}: open", connection.slot()),

@@ -93,7 +93,7 @@ impl Client {
         let domain = ProtectionDomain(1);
         let private_data = message::greeting();
         let options =
-            ConnectOptions { remote, service: message::SERVICE, domain, private_data: &private_data };
+            ConnectOptions { service: message::SERVICE, domain, private_data: &private_data, ..ConnectOptions::to(remote) };
         let connection = reactor.driver.connect(options).context("cannot connect")?;
         let mut this = Self { reactor, peer: Peer { connection, domain }, remote, output };
         this.wait_open(host)?;
