@@ -6,6 +6,7 @@
 mod memory;
 mod network;
 mod random;
+pub mod spec;
 
 pub use memory::HostMemory;
 pub use network::{Faults, Host, Network, Traffic};
