@@ -39,6 +39,7 @@ impl Checksum for TableChecksum {
 }
 
 /// The polynomial 0x1EDC6F41, its bits reflected.
+//= MR-WIRE-8
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// `TABLES[k][b]`: the state after byte `b` and `k` zero bytes, from state 0.

@@ -97,6 +97,7 @@ pub(crate) fn reject(
 
 /// RESET for DATA or a PROBE with an unknown id, quoting its base header.
 pub(crate) fn reset_unknown(view: &mut View<'_>, datagram: &Datagram<'_>) {
+    //= MR-CLS-12
     let Some(quote) = datagram.bytes.first_chunk::<QUOTE_BYTES>() else { return };
     view.replies.push(Reply {
         to: datagram.source,
@@ -112,6 +113,7 @@ pub(crate) fn cookie_is_right(
     datagram: &Datagram<'_>,
     connect: &Connect<'_>,
 ) -> bool {
+    //= MR-HS-19
     let period = now.as_nanos() / COOKIE_NS;
     [period, period.wrapping_sub(1)]
         .into_iter()

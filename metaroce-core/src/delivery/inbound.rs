@@ -44,6 +44,7 @@ impl Inbound {
         self.window = window;
         self.lowest_unseen = first;
         if let Some((mut accepted, mut refused)) = self.windows(words) {
+            //= MR-DLV-1
             accepted.reset(first.minus(window));
             refused.reset(first.minus(window));
         }
@@ -59,6 +60,7 @@ impl Inbound {
         let lowest = self.lowest_unseen;
         let window = self.window;
         let Some((accepted, refused)) = self.windows(words) else { return Seen::Outside };
+        //= MR-DLV-2
         if lowest.distance(csn) >= window.cast_signed() || !accepted.covers(csn) {
             Seen::Outside
         } else if accepted.contains(csn) {

@@ -70,6 +70,7 @@ impl Requester {
     pub(crate) const NEW: Self = Self {
         works: List::EMPTY,
         cursor: Idx::NONE,
+        //= MR-HS-6
         next_msn: Msn::new(0),
         next_receive: ReceiveIndex::new(0),
         next_tagged: ReceiveIndex::new(0),
@@ -96,6 +97,7 @@ impl Requester {
 
     fn has_credit(&self) -> bool {
         match self.credit {
+            //= MR-STR-9
             Credit::Until(limit) => self.next_receive.before(limit),
             Credit::NoneNeeded => true,
         }
@@ -133,6 +135,7 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     let requester = &entry.requester;
     let connection = view.connections.at(entry.connection);
     let Some(cursor) = requester.cursor.get() else { return Gate::Idle };
+    //= MR-DLV-12
     if !requester.refused.is_empty() || !connection.may_send_requests() {
         return Gate::Waiting;
     }
@@ -142,7 +145,9 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     }
     let oldest = requester.works.front().map_or(work.msn, |front| view.works.at(front).msn);
     let window_full = work.msn.raw().wrapping_sub(oldest.raw()) >= connection.terms.message_window;
+    //= MR-OP-15
     let fenced = work.options.fence && requester.responses_due > 0;
+    //= MR-OP-14
     let reads_full =
         work.wants_response() && connection.streams.responses_due >= u32::from(connection.terms.reads);
     if window_full || fenced {
@@ -207,6 +212,7 @@ fn wake_blocked(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) 
         if owner.streams.responses_due >= u32::from(owner.terms.reads) {
             break;
         }
+        //= MR-STR-29
         let Some(stream) = owner.streams.blocked.pop_front(&mut view.streams) else { break };
         refresh(view, now, stream);
         if view.streams.at(stream).is_scheduled() {
@@ -239,6 +245,7 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
         let requester = &mut view.streams.at_mut(stream).requester;
         if offset == 0 {
             if work.tag().is_some() {
+                //= MR-OP-29
                 work.receive_index = requester.next_tagged;
                 requester.next_tagged = requester.next_tagged.plus(1);
             } else {
@@ -259,6 +266,7 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
         }
         refresh(view, now, stream);
     } else if whole {
+        //= MR-OP-9
         view.connections.at_mut(connection).streams.responses.remove(&mut view.works, slot);
     }
     NextCut { offset, length }
@@ -269,6 +277,7 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let entry = *view.packets.at(packet);
     let work = view.works.at_mut(entry.work);
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
+    //= MR-DLV-15
     let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
     if again {
         enqueue_refused(view, now, stream, packet);
@@ -291,6 +300,7 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
 /// Keeps a refused packet in MSN and offset order, for another try under a new CSN.
 fn enqueue_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packet: Idx<Packet>) {
     let entry = *view.packets.at(packet);
+    //= MR-DLV-10
     let place = (view.works.at(entry.work).msn, entry.offset);
     view.packets.at_mut(packet).place = Place::Refused;
     let owner = view.streams.at_mut(stream);
@@ -342,6 +352,7 @@ pub(crate) fn on_nack(
     if requester.refused.is_empty() {
         return;
     }
+    //= MR-STR-17
     // One round a delay, however many packets and acknowledgements tell of it.
     if reason == NackReason::NoReceive && !requester.rnr_counted {
         requester.rnr_counted = true;
@@ -380,6 +391,7 @@ pub(crate) fn on_credit(
     let Some(stream) = find(view, connection, id) else { return };
     let requester = &mut view.streams.at_mut(stream).requester;
     let news = match posted {
+        //= MR-STR-10
         Some(posted) => requester.posted.before(posted),
         None => requester.credit != Credit::NoneNeeded,
     };
@@ -396,6 +408,7 @@ pub(crate) fn on_credit(
         _ => {}
     }
     if !requester.refused.is_empty() && requester.retry_at > now {
+        //= MR-STR-16
         // A receive was posted: no need to wait out the delay.
         requester.retry_at = now;
         wait_until(view, stream, now);
@@ -407,6 +420,7 @@ pub(crate) fn on_credit(
 pub(crate) fn resume(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> Wake {
     let requester = &mut view.streams.at_mut(stream).requester;
     if requester.ask_at <= now {
+        //= MR-STR-12
         requester.ask_delay_ns =
             requester.ask_delay_ns.saturating_mul(2).min(RETRY_NS_MAX.max(view.config.pto_ns_min));
         requester.ask_at = now.after(requester.ask_delay_ns);
@@ -446,6 +460,7 @@ pub(crate) fn on_response(
     let stream = find(view, connection, header.stream)?;
     let slot = Idx::new(view.index.find(key(Kind::Work, stream.raw(), header.msn.raw()))?);
     let work = *view.works.get(slot)?;
+    //= MR-OP-11
     let fits = header.length == work.length && work.failed.is_none() && work.progress == Cut::Done;
     let right = match header.opcode {
         Opcode::ReadResponse => matches!(work.kind, WorkKind::Read { .. }),
@@ -485,6 +500,7 @@ pub(crate) fn on_result(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 pub(crate) fn complete_ready(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     let mut completed = false;
     while let Some(slot) = view.streams.at(stream).requester.works.front() {
+        //= MR-STR-5
         if !view.works.at(slot).is_finished() {
             break;
         }
