@@ -91,6 +91,9 @@ pub struct Config {
     pub mtu_bytes: u16,
     /// Source ports from which paths take theirs; default 49,152 to 65,535.
     pub source_ports: RangeInclusivePorts,
+    /// UDP port on which peers receive, where nothing better is known: a RESET for a connection that this endpoint does
+    /// not know goes there. Default 4,795.
+    pub peer_port: u16,
     /// Paths that a connection opens to each plane, 1 to 64; default 8.
     pub paths_per_plane: u8,
     /// Packets sent in a row on one path before the next is chosen, 1 to 64; default 1. A backend with segmentation
@@ -158,6 +161,7 @@ impl Config {
             checksum_wanted: true,
             mtu_bytes: 4176,
             source_ports: RangeInclusivePorts { first: 49_152, last: 65_535 },
+            peer_port: 4795,
             paths_per_plane: 8,
             burst_packets: 1,
             reorder_tolerance: 3,

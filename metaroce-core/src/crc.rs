@@ -90,6 +90,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-WIRE-8 test
     fn golden_values_of_rfc_3720_hold() {
         assert_eq!(crc(b"123456789"), 0xe306_9283);
         assert_eq!(crc(&[0; 32]), 0x8a91_36aa);

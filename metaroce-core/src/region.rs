@@ -279,6 +279,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-MEM-3 test
     fn access_is_checked_for_key_domain_rights_and_bounds() {
         with_table(|regions, region| {
             let check = |domain, key, address, length, access| {
@@ -299,6 +300,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-MEM-7, MR-MEM-8 test
     fn a_region_in_use_stays_and_a_key_dies_with_its_region() {
         with_table(|regions, region| {
             let segment = Segment { region: region.id, offset: 0, length: 1 };

@@ -132,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-5 test
     fn unmarked_start_doubles_and_stops_at_the_bound() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 0, 0), &BOUNDS);
@@ -143,6 +144,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-3 test
     fn all_marked_halves_in_the_long_run_and_one_mark_ends_the_start() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 16, 0), &BOUNDS);
@@ -153,6 +155,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-8 test
     fn light_loss_does_not_shrink_the_window_and_heavy_loss_does() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 90, 0, 10), &BOUNDS);
@@ -167,6 +170,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-4 test
     fn delay_above_the_target_counts_as_a_mark() {
         let mut window = started();
         let late = Feedback { rtt_ns_latest: 2_000_000, ..feedback(2_000, 16, 0, 0) };

@@ -262,7 +262,11 @@ impl StreamFrames {
         frames
     }
 
+    /// Adds a frame, unless it is there already.
     fn push(&mut self, frame: Frame) {
+        if self.frames.iter().flatten().any(|there| *there == frame) {
+            return;
+        }
         if let Some(slot) = self.frames.get_mut(self.count) {
             *slot = Some(frame);
             self.count += 1;

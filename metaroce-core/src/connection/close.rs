@@ -1,7 +1,7 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
-use crate::connection::handshake::{find_local, peer_key};
-use crate::connection::{Attempt, Connection, State, implicit, quota};
+use crate::connection::handshake::{self, find_local, peer_key};
+use crate::connection::{Attempt, Connection, PrivateData, State, implicit, quota};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -9,7 +9,7 @@ use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{Datagram, Disposition};
 use crate::view::{Kind, View, key};
-use crate::wire::{Base, Close, Reset, ResetProof};
+use crate::wire::{Base, Close, RejectReason, Reset, ResetProof};
 
 /// CLOSEs in a row without any answer before the connection counts as failed.
 pub(crate) const CLOSES_MAX: u32 = 8;
@@ -17,9 +17,11 @@ pub(crate) const CLOSES_MAX: u32 = 8;
 /// The application closes: `flush` gives up what is not complete.
 pub(crate) fn begin_close(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, flush: bool) {
     match view.connections.at(slot).state {
-        State::Connecting { .. } | State::Incoming => {
+        State::Incoming => {
+            handshake::refuse(view, slot, RejectReason::Closed, &PrivateData::EMPTY);
             finish(view, now, slot, CloseReason::Local);
         }
+        State::Connecting { .. } => finish(view, now, slot, CloseReason::Local),
         State::Accepting { .. } | State::Open => {
             if let State::Accepting { .. } = view.connections.at(slot).state {
                 quota::leave(view, slot);
@@ -83,7 +85,7 @@ pub(crate) fn on_close(
     owner.clock.last_heard = now;
     match owner.state {
         State::Accepting { .. } | State::Open | State::Draining => {
-            crate::connection::handshake::heard(view, now, slot);
+            handshake::heard(view, now, slot);
             view.connections.at_mut(slot).become_state(State::PeerClosing);
             //= MR-CLS-4
             flush_inbound(view, slot);
@@ -97,7 +99,7 @@ pub(crate) fn on_close(
         }
         //= MR-CLS-10
         State::Ending { .. } | State::Resting { .. } => owner.owed.close_ack = true,
-        State::PeerClosing => {}
+        State::PeerClosing => advance(view, now, slot),
         State::Connecting { .. } | State::Incoming => {
             return Disposition::Dropped(DropReason::UnexpectedState);
         }
@@ -259,11 +261,7 @@ pub(crate) fn release(view: &mut View<'_>, slot: Idx<Connection>) {
     if view.index.find(at) == Some(slot.raw()) {
         view.index.remove(at);
     }
-    let nonce = key(
-        Kind::Nonce,
-        crate::connection::handshake::high(ids.remote_nonce),
-        crate::connection::handshake::low(ids.remote_nonce),
-    );
+    let nonce = key(Kind::Nonce, handshake::high(ids.remote_nonce), handshake::low(ids.remote_nonce));
     if view.index.find(nonce) == Some(slot.raw()) {
         view.index.remove(nonce);
     }

@@ -17,8 +17,8 @@ use crate::time::Instant;
 use crate::transmit::{Datagram, Disposition, SourcePort};
 use crate::view::{Kind, View, key};
 use crate::wire::{
-    Base, BufferTooSmall, CONTROL_BYTES_MAX, COOKIE_BYTES, Close, Confirm, Connect, Control, PacketType,
-    PlaneAddresses, Reject, RejectReason,
+    BASE_BYTES, Base, BufferTooSmall, CONTROL_BYTES_MAX, COOKIE_BYTES, Close, Confirm, Connect, Control,
+    PacketType, PlaneAddresses, Reject, RejectReason,
 };
 
 /// Size of every CONNECT, so that no answer is larger than what asked for it.
@@ -172,10 +172,9 @@ fn on_connect(
     if datagram.bytes.len() < usize::from(CONNECT_BYTES) {
         return Disposition::Dropped(DropReason::Malformed);
     }
+    let proven = reply::cookie_is_right(view, now, datagram, connect);
     //= MR-HS-18
-    if *view.half_open > view.connections.capacity() / 2
-        && !reply::cookie_is_right(view, now, datagram, connect)
-    {
+    if *view.half_open > view.connections.capacity() / 2 && !proven {
         reply::retry(view, now, datagram, connect);
         return Disposition::Consumed;
     }
@@ -202,6 +201,8 @@ fn on_connect(
     let own = own_terms(view);
     let owner = view.connections.at_mut(slot);
     owner.state = State::Incoming;
+    //= MR-HS-21
+    owner.unverified = if proven { None } else { u32::try_from(datagram.bytes.len()).ok() };
     owner.service = connect.service;
     owner.implicit = connect.implicit;
     owner.private = PrivateData::new(connect.private_data).unwrap_or(PrivateData::EMPTY);
@@ -232,14 +233,17 @@ fn on_repeated_connect(
     let Some(owner) = view.connections.get_mut(slot).filter(|owner| owner.remote == datagram.source) else {
         return Disposition::Dropped(DropReason::BadProof);
     };
+    let more = u32::try_from(datagram.bytes.len()).unwrap_or(0);
+    owner.unverified = owner.unverified.map(|bytes| bytes.saturating_add(more));
     match owner.state {
         State::Accepting { attempt } => {
             owner.become_state(State::Accepting { attempt: Attempt { next: now, ..attempt } });
             view.arm(slot, now);
         }
         State::Incoming => {}
-        //= MR-HS-12
-        _ => owner.owed.accept = owner.takes_packets(),
+        _ if owner.takes_packets() => owner.owed.accept = true,
+        //= MR-HS-12, MR-HS-13
+        _ => owner.owed.reject = owner.rejected,
     }
     view.mark_ready(slot);
     Disposition::Duplicate
@@ -364,14 +368,37 @@ fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &
 pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let owner = view.connections.at_mut(slot);
     owner.clock.last_heard = now;
-    if let State::Accepting { .. } = owner.state {
-        //= MR-HS-14
-        owner.become_state(State::Open);
-        owner.owed.accept = false;
-        quota::leave(view, slot);
-        let owner = view.connections.at(slot);
-        let event = Event::Connected { connection: owner.handle(slot) };
-        view.push_event(event);
+    let verified = owner.unverified.take().is_some();
+    match owner.state {
+        State::Accepting { .. } => {
+            //= MR-HS-14
+            owner.become_state(State::Open);
+            owner.owed.accept = false;
+            quota::leave(view, slot);
+            let owner = view.connections.at(slot);
+            let event = Event::Connected { connection: owner.handle(slot) };
+            view.push_event(event);
+        }
+        // It is there, and drains its side: the CLOSEs in a row count from here.
+        State::Closing { attempt } => {
+            //= MR-CLS-7
+            let attempt = Attempt { count: attempt.count.min(1), ..attempt };
+            owner.become_state(State::Closing { attempt });
+        }
+        _ => {}
+    }
+    if verified {
+        refresh_streams(view, now, slot);
+        view.mark_ready(slot);
+    }
+}
+
+/// What the application posted before it could be sent goes now. O(streams), once in the life of a connection.
+fn refresh_streams(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
+    let mut at = view.connections.at(slot).streams.all.front();
+    while let Some(entry) = at {
+        at = view.connections.at(slot).streams.all.next(&view.streams, entry);
+        stream::refresh(view, now, entry);
     }
 }
 
@@ -402,11 +429,22 @@ pub(crate) fn reject(
     private_data: &[u8],
 ) -> Result<(), OpenError> {
     let private = PrivateData::new(private_data).ok_or(OpenError::PrivateData)?;
-    let owner = view.connections.at_mut(slot);
-    owner.private = private;
-    owner.owed.reject = Some(reason);
+    refuse(view, slot, reason, &private);
     close::finish(view, now, slot, CloseReason::Local);
     Ok(())
+}
+
+/// Tells the peer of an incoming connection that there will be none, now and whenever it asks again.
+pub(crate) fn refuse(
+    view: &mut View<'_>,
+    slot: Idx<Connection>,
+    reason: RejectReason,
+    private: &PrivateData,
+) {
+    let owner = view.connections.at_mut(slot);
+    owner.private = *private;
+    owner.rejected = Some(reason);
+    owner.owed.reject = Some(reason);
 }
 
 /// Sends the control packets that are owed.
@@ -442,7 +480,14 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
     let private = owner.private.as_slice();
     let no_cookie = [0; COOKIE_BYTES];
     let mut done = owed;
+    let mut unverified = owner.unverified;
     let mut send = |control: Control<'_>, to: WireConnectionId, pad: bool| {
+        if let Some(left) = &mut unverified {
+            let bytes = u32::try_from(BASE_BYTES + control.encoded_length()).unwrap_or(u32::MAX);
+            // Dropped as if it had been lost: when more comes from there, it is owed again.
+            let Some(rest) = left.checked_sub(bytes) else { return true };
+            *left = if sink.is_full() { *left } else { rest };
+        }
         sink.emit(|transmit| {
             //= MR-WIRE-9, MR-WIRE-31
             address(transmit, owner, SourcePort::Receive, true);
@@ -472,7 +517,9 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
         done.close_ack = owed.close_ack && !sent;
         done.close_ack_quote = owed.close_ack_quote.filter(|_| !sent);
     }
-    view.connections.at_mut(slot).owed = done;
+    let owner = view.connections.at_mut(slot);
+    owner.owed = done;
+    owner.unverified = unverified;
 }
 
 /// Writes a control packet into a descriptor.

@@ -83,7 +83,11 @@ fn on_data(
         Seen::Outside => return Disposition::Dropped(DropReason::CsnOutsideWindow),
         //= MR-DLV-3, MR-DLV-4
         Seen::Judged(verdict) => (verdict, true),
-        Seen::New => (deliver(view, now, slot, &header, payload, memory), false),
+        Seen::New => {
+            // The application learns that the connection is open before anything that happens on it.
+            handshake::heard(view, now, slot);
+            (deliver(view, now, slot, &header, payload, memory), false)
+        }
     };
     let stats = &mut view.connections.at_mut(slot).stats;
     if duplicate {
@@ -101,6 +105,10 @@ fn on_data(
     }
     if verdict == Verdict::Refused {
         view.stats.refused += 1;
+    }
+    if !header.opcode.takes_msn() {
+        // It may have completed the last request.
+        close::advance(view, now, slot);
     }
     Disposition::Consumed
 }

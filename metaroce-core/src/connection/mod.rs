@@ -63,6 +63,11 @@ pub struct Connection {
     pub(crate) streams: StreamSet,
     pub(crate) clock: Clock,
     pub(crate) owed: Owed,
+    /// Bytes that may still go to the peer's address, as long as it is not known that the peer is there; at most what
+    /// came from it.
+    pub(crate) unverified: Option<u32>,
+    /// Why the peer's CONNECT was refused: told again when it is repeated.
+    pub(crate) rejected: Option<RejectReason>,
     /// Payload bytes posted and not cut.
     pub(crate) queued_bytes: u64,
     pub(crate) stats: ConnectionStats,
@@ -372,6 +377,8 @@ impl Connection {
             close_ack: false,
             close_ack_quote: None,
         },
+        unverified: None,
+        rejected: None,
         queued_bytes: 0,
         stats: ConnectionStats {
             packets_sent: 0,
@@ -406,9 +413,19 @@ impl Connection {
         matches!(self.state, State::Connecting { .. } | State::Accepting { .. } | State::Open)
     }
 
-    /// Whether requests may go out.
+    /// Whether requests may go out. To an address that has not answered they don't: who forges one must not have us
+    /// flood it.
     pub(crate) const fn may_send_requests(&self) -> bool {
         matches!(self.state, State::Accepting { .. } | State::Open | State::Draining | State::PeerClosing)
+            //= MR-HS-21
+            && self.unverified.is_none()
+    }
+
+    /// Whether the peer has closed: it posts no receive and grants no credit any more, so that what needs one can only
+    /// be tried.
+    pub(crate) const fn peer_closes(&self) -> bool {
+        //= MR-CLS-20
+        matches!(self.state, State::PeerClosing)
     }
 
     /// Whether the peer's packets are taken in.

@@ -12,13 +12,16 @@ use crate::time::Instant;
 use crate::transmit::{Ecn, SourcePort, Transmit};
 use crate::view::View;
 use crate::wire::{
-    Base, BufferTooSmall, DATA_HEADER_BYTES_MAX, DataHeader, OpFlags, Opcode, PROBE_BYTES, PacketType, Probe,
+    Base, BufferTooSmall, DATA_HEADER_BYTES_MAX, DataHeader, OpFlags, Opcode, PacketType, Probe,
 };
 
 /// Packets that one connection sends before the next has its turn.
 const TURN_PACKETS: usize = 64;
 /// The window below which the packet that fills it asks for an acknowledgement at once, in packets.
 const SMALL_WINDOW_PACKETS: u64 = 8;
+
+/// UDP payload of every PROBE at least, so that a RESET or CLOSE_ACK that answers it is not larger.
+const PROBE_BYTES_MIN: u16 = 64;
 
 /// The caller's descriptors, filled from the front.
 pub(crate) struct Sink<'a> {
@@ -490,14 +493,15 @@ fn send_probe(
         let mut at = base.emit(&mut transmit.header)?;
         at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
-        transmit.padding = size.saturating_sub(transmit.header_length);
+        //= MR-WIRE-33
+        transmit.padding = size.max(PROBE_BYTES_MIN).saturating_sub(transmit.header_length);
         Ok(())
     });
     if sent {
         let transmission = Transmission {
             psn,
             sent_at: now,
-            bytes: u16::try_from(crate::wire::BASE_BYTES + PROBE_BYTES).unwrap_or(u16::MAX),
+            bytes: PROBE_BYTES_MIN,
             epoch: path.epoch,
             ..Transmission::EMPTY
         };

@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::transmit::{Datagram, Ecn, SourcePort};
 use crate::view::View;
 use crate::wire::{
-    COOKIE_BYTES, Connect, Control, QUOTE_BYTES, Reject, RejectReason, Reset, ResetProof, Retry,
+    BASE_BYTES, COOKIE_BYTES, Connect, Control, QUOTE_BYTES, Reject, RejectReason, Reset, ResetProof, Retry,
 };
 
 /// Answers that wait for the next `poll_transmit`; more are not given.
@@ -99,11 +99,15 @@ pub(crate) fn reject(
 pub(crate) fn reset_unknown(view: &mut View<'_>, datagram: &Datagram<'_>) {
     //= MR-CLS-12
     let Some(quote) = datagram.bytes.first_chunk::<QUOTE_BYTES>() else { return };
-    view.replies.push(Reply {
-        to: datagram.source,
-        plane: datagram.plane,
-        kind: ReplyKind::Reset { quote: *quote },
-    });
+    let kind = ReplyKind::Reset { quote: *quote };
+    let reset = Control::Reset(Reset { proof: ResetProof::Quote(*quote) });
+    //= MR-CLS-13
+    if datagram.bytes.len() < BASE_BYTES + reset.encoded_length() {
+        return;
+    }
+    // The packet came from a path's source port, on which nobody need listen.
+    let to = SocketAddr::new(datagram.source.ip(), view.config.peer_port);
+    view.replies.push(Reply { to, plane: datagram.plane, kind });
 }
 
 /// Whether the CONNECT carries a cookie that was given to this address for this nonce.

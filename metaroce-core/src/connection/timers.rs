@@ -1,6 +1,6 @@
 //! The timers of a connection: exact deadlines lie in the sub-states, the wheel holds the earliest.
 
-use crate::connection::{Attempt, Connection, State, close, paths};
+use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, paths};
 use crate::event::CloseReason;
 use crate::path::Path;
 use crate::stats::PathState;
@@ -8,6 +8,7 @@ use crate::stream;
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
+use crate::wire::RejectReason;
 
 /// The RTO is at most this many times its floor.
 const RTO_CEILING: u64 = 100;
@@ -26,12 +27,15 @@ pub(crate) fn on_timer(view: &mut View<'_>, now: Instant, slot: Idx<Connection>)
         State::Incoming => {
             //= MR-HS-22
             // The application did not answer in time.
+            handshake::refuse(view, slot, RejectReason::Busy, &PrivateData::EMPTY);
             close::finish(view, now, slot, CloseReason::TimedOut);
         }
         State::Open | State::Draining | State::PeerClosing => on_paths(view, now, slot),
         State::Closing { attempt } => {
             on_paths(view, now, slot);
-            if attempt.count >= close::CLOSES_MAX {
+            if !matches!(view.connections.at(slot).state, State::Closing { .. }) {
+                // It failed in the meantime.
+            } else if attempt.count >= close::CLOSES_MAX {
                 close::finish(view, now, slot, CloseReason::TimedOut);
             } else {
                 repeat(view, now, slot, attempt, |attempt| State::Closing { attempt });

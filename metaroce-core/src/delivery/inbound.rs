@@ -122,6 +122,7 @@ mod tests {
 
     quickcheck! {
         /// Against a map that never forgets: same verdict inside the window, for ever.
+        //= MR-DLV-1, MR-DLV-3 test
         fn every_csn_gets_one_verdict(first: u32, steps: Vec<(u8, bool)>) -> bool {
             const W: u32 = 64;
             let mut words = vec![0; inbound_words(W)];

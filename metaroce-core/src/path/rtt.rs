@@ -89,6 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
+    //= MR-LOSS-20 test
     fn base_forgets_a_minimum_after_ten_seconds() {
         let mut rtt = Rtt::NEW;
         rtt.on_sample(Instant::from_nanos(0), 10_000);

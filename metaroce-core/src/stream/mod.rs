@@ -206,9 +206,6 @@ pub(crate) fn find_or_accept(
     if let Some(stream) = find(view, connection, id) {
         return Ok(stream);
     }
-    if !view.connections.at(connection).takes_new_work() {
-        return Err(NackReason::Closed);
-    }
     if !view.has_event_room() {
         return Err(NackReason::NoSlot);
     }

@@ -154,7 +154,7 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
         Gate::Waiting
     } else if reads_full {
         Gate::ReadsFull
-    } else if work.needs_credit() && !requester.has_credit() {
+    } else if work.needs_credit() && !requester.has_credit() && !connection.peer_closes() {
         Gate::NoCredit
     } else {
         Gate::Open
@@ -328,8 +328,8 @@ fn enqueue_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packe
     if view.streams.at(stream).requester.retry_at == Instant::FAR_FUTURE {
         let rtt = view.connections.at(connection).rtt_ns(&view.paths, view.config);
         let requester = &mut view.streams.at_mut(stream).requester;
-        let delay =
-            requester.retry_delay_ns.saturating_mul(2).clamp(rtt.saturating_mul(10), RETRY_NS_MAX.max(rtt));
+        //= MR-STR-15
+        let delay = requester.retry_delay_ns.saturating_mul(2).min(RETRY_NS_MAX).max(rtt.saturating_mul(10));
         requester.retry_delay_ns = delay;
         requester.retry_at = now.after(delay);
         wait_until(view, stream, now.after(delay));
@@ -359,25 +359,30 @@ pub(crate) fn on_nack(
         requester.rnr_rounds = requester.rnr_rounds.saturating_add(1);
         requester.rnr_rounds_ever += 1;
         if limit.is_some_and(|limit| requester.rnr_rounds > limit) {
-            let first = requester.refused.front().map(|packet| view.packets.at(packet).work);
-            if let Some(work) = first {
-                let msn = view.works.at(work).msn;
-                ending::fail_from(view, now, stream, msn, Status::RnrExceeded);
-                return;
-            }
-        }
-    }
-    let delay = match (reason, delay_us) {
-        (NackReason::Closed, _) => {
-            ending::end_stream(view, now, stream, Status::PeerClosed);
+            fail_refused(view, now, stream, Status::RnrExceeded);
             return;
         }
+    }
+    if reason == NackReason::Closed {
+        fail_refused(view, now, stream, Status::PeerClosed);
+        return;
+    }
+    let delay = match (reason, delay_us) {
         (NackReason::NoReceive, 0) => return,
         (NackReason::NoReceive, us) => u64::from(us) * 1_000,
         _ => view.connections.at(connection).rtt_ns(&view.paths, view.config),
     };
     view.streams.at_mut(stream).requester.retry_at = now.after(delay);
     wait_until(view, stream, now.after(delay));
+}
+
+/// The first request with a refused packet fails, and with it all later ones of the stream.
+fn fail_refused(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, status: Status) {
+    let first = view.streams.at(stream).requester.refused.front();
+    if let Some(packet) = first {
+        let msn = view.works.at(view.packets.at(packet).work).msn;
+        ending::fail_from(view, now, stream, msn, status);
+    }
 }
 
 /// The peer's receives: `posted` so far, or none needed.

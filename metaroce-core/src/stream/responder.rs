@@ -242,7 +242,12 @@ fn claim(
         found = receive::find(view, stream, header.receive_index);
     }
     //= MR-DLV-6, MR-STR-13
-    let slot = found.ok_or(NackReason::NoReceive)?;
+    let Some(slot) = found else {
+        // Once this side closes, none will be posted any more.
+        let owner = view.connections.at(view.streams.at(stream).connection);
+        //= MR-CLS-8
+        return Err(if owner.takes_new_work() { NackReason::NoReceive } else { NackReason::Closed });
+    };
     let receive = view.receives.at_mut(slot);
     //= MR-OP-3
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);

@@ -100,23 +100,6 @@ impl Server {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Incoming { connection, remote, service } => self.on_incoming(connection, remote, service),
-            Event::StreamOpened { connection, stream } => {
-                let Some(session) = self.sessions.get_mut(&connection) else { return };
-                if session.transfer.is_some() {
-                    return; // A client has one stream; what it sends on others stays without receive.
-                }
-                let peer = Peer { connection, domain: domain(connection) };
-                let waker = self.reactor.waker();
-                let started =
-                    Transfer::serve(&mut self.reactor.driver, peer, stream, Rc::clone(&self.store), waker);
-                match started {
-                    Ok(transfer) => session.transfer = Some(transfer),
-                    Err(error) => {
-                        eprintln!("{}: {error:#}", session.remote);
-                        let _ = self.reactor.driver.close(connection, CloseMode::Flush);
-                    }
-                }
-            }
             Event::Completion(done) => {
                 let session = self.sessions.get_mut(&done.connection);
                 if let Some(transfer) = session.and_then(|session| session.transfer.as_mut()) {
@@ -156,16 +139,33 @@ impl Server {
             }
         };
         let driver = &mut self.reactor.driver;
-        let done = match refusal {
-            Some(reason) => driver.reject(connection, reason, &[]),
-            None => driver.accept(connection, domain(connection), &message::greeting()),
-        };
-        if done.is_ok() && refusal.is_none() {
-            let start = Instant::now();
-            let expiry = Some(start + REQUEST_PATIENCE);
-            self.sessions
-                .insert(connection, Session { remote, transfer: None, start, reported: false, expiry });
+        if let Some(reason) = refusal {
+            // It may have gone meanwhile.
+            let _ = driver.reject(connection, reason, &[]);
+            return;
         }
+        if driver.accept(connection, domain(connection), &message::greeting()).is_err() {
+            return;
+        }
+        let start = Instant::now();
+        let mut session = Session {
+            remote,
+            transfer: None,
+            start,
+            reported: false,
+            expiry: Some(start + REQUEST_PATIENCE),
+        };
+        let peer = Peer { connection, domain: domain(connection) };
+        let waker = self.reactor.waker();
+        // Before the client can have sent anything, so that its request finds a receive.
+        match Transfer::serve(&mut self.reactor.driver, peer, Rc::clone(&self.store), waker) {
+            Ok(transfer) => session.transfer = Some(transfer),
+            Err(error) => {
+                eprintln!("{remote}: {error:#}");
+                let _ = self.reactor.driver.close(connection, CloseMode::Flush);
+            }
+        }
+        self.sessions.insert(connection, session);
     }
 
     /// Moves every session on; `true` if anything was posted.
