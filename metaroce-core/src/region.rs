@@ -159,6 +159,7 @@ pub(crate) fn invalidate(regions: &mut Regions<'_>, domain: ProtectionDomain, ke
     let slot = Idx::new(key.0 & slot_mask(regions.capacity()));
     match regions.get_mut(slot) {
         Some(region) if region.key == Some(key) && region.options.domain == domain => {
+            //= MR-MEM-12
             region.key = None;
             true
         }
@@ -174,8 +175,10 @@ pub(crate) fn deregister(regions: &mut Regions<'_>, id: RegionId) -> Result<(), 
     let slot = Idx::new(id.slot);
     match regions.get(slot).filter(|region| region.generation == id.generation) {
         None => Err(RegionError::NoRegion),
+        //= MR-MEM-7
         Some(region) if region.references > 0 => Err(RegionError::InUse),
         Some(_) => {
+            //= MR-MEM-8
             regions.free(slot);
             Ok(())
         }
@@ -194,10 +197,12 @@ pub(crate) fn check_remote(
     let slot = Idx::new(key.0 & slot_mask(regions.capacity()));
     let region = regions.get(slot)?;
     let options = &region.options;
+    //= MR-MEM-1
     if region.key != Some(key) || options.domain != domain || !options.access.allows(access) {
         return None;
     }
     let offset = address.checked_sub(options.base_address)?;
+    //= MR-MEM-3
     let end = offset.checked_add(length)?;
     (end <= options.length).then_some(Reached {
         region: RegionId { slot: slot.raw(), generation: region.generation },
@@ -274,6 +279,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-MEM-3 test
     fn access_is_checked_for_key_domain_rights_and_bounds() {
         with_table(|regions, region| {
             let check = |domain, key, address, length, access| {
@@ -294,6 +300,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-MEM-7, MR-MEM-8 test
     fn a_region_in_use_stays_and_a_key_dies_with_its_region() {
         with_table(|regions, region| {
             let segment = Segment { region: region.id, offset: 0, length: 1 };

@@ -5,6 +5,7 @@ use crate::memory::AtomicOperation;
 use crate::transmit::PAYLOAD_PARTS_MAX;
 
 /// Segments that one work request can gather from or scatter to.
+//= MR-OP-18
 pub const SEGMENTS_MAX: usize = PAYLOAD_PARTS_MAX;
 
 /// Bytes that a work request can carry inline.

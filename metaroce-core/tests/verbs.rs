@@ -61,6 +61,7 @@ fn lose_first_of(net: &mut Net, msn: u32) {
 }
 
 #[test]
+//= MR-OP-22 test
 fn a_signal_waits_for_the_lost_data_before_it_and_needs_no_round_trip() {
     let mut net = network(2, Faults::NONE);
     let [connection, _] = connect(&mut net);
@@ -122,6 +123,7 @@ fn write_and_signal_take_one_round_trip_in_all() {
 }
 
 #[test]
+//= MR-OP-21, MR-MEM-12 test
 fn send_with_invalidate_kills_the_key_when_the_receive_completes() {
     let mut net = network(4, Faults::NONE);
     let [connection, peer] = connect(&mut net);
@@ -160,6 +162,7 @@ fn tagged_receive(
 }
 
 #[test]
+//= MR-OP-23 test
 fn tagged_sends_match_by_bits_and_mask_first_posted_first() {
     let mut net = network(5, Faults::NONE);
     let [connection, peer] = connect(&mut net);
@@ -178,6 +181,7 @@ fn tagged_sends_match_by_bits_and_mask_first_posted_first() {
 }
 
 #[test]
+//= MR-OP-24 test
 fn a_later_tagged_send_may_not_take_what_an_earlier_one_waits_for() {
     for seed in 0..30 {
         let mut net =
@@ -200,6 +204,7 @@ fn a_later_tagged_send_may_not_take_what_an_earlier_one_waits_for() {
 }
 
 #[test]
+//= MR-STR-33 test
 fn streams_share_a_queue_and_what_they_did_not_use_returns_to_it() {
     let mut net = network(6, Faults::all(30_000));
     let [connection, peer] = connect(&mut net);
@@ -254,6 +259,7 @@ fn streams_share_a_queue_and_what_they_did_not_use_returns_to_it() {
 }
 
 #[test]
+//= MR-OP-27 test
 fn datagrams_reach_their_queue_with_the_right_key_only() {
     let mut net = network(7, Faults::NONE);
     let [connection, peer] = connect(&mut net);
@@ -294,6 +300,7 @@ fn datagrams_reach_their_queue_with_the_right_key_only() {
 }
 
 #[test]
+//= MR-OP-25 test
 fn ordered_tails_land_last_in_their_stream() {
     for seed in 0..20 {
         let mut net =
@@ -359,6 +366,7 @@ fn until_connected(net: &mut Net) -> [Vec<ConnectionHandle>; 2] {
 }
 
 #[test]
+//= MR-HS-26, MR-HS-27 test
 fn two_implicit_opens_that_cross_give_one_connection() {
     for seed in 0..20 {
         let mut net = network(seed, Faults::all(50_000));
@@ -388,6 +396,7 @@ fn two_implicit_opens_that_cross_give_one_connection() {
 }
 
 #[test]
+//= MR-HS-28 test
 fn an_endpoint_connects_to_itself() {
     let mut net = network(1, Faults::all(20_000));
     let now = net.now();
@@ -421,6 +430,7 @@ fn an_endpoint_connects_to_itself() {
 }
 
 #[test]
+//= MR-HS-30 test
 fn a_peer_that_is_not_there_yet_is_retried() {
     let mut net = network(8, Faults::NONE);
     net.filter = Some(Box::new(|from, _| from == 0));

@@ -50,12 +50,14 @@ impl CongestionControl for EcnAimd {
 
     fn on_feedback(&self, window: &mut PathWindow, feedback: &Feedback, bounds: &WindowBounds) {
         let mut memo = Memo::load(window);
+        //= MR-CC-4
         let delayed = feedback.rtt_ns_latest.saturating_sub(feedback.rtt_ns_base) > bounds.delay_target_ns;
         let packets = u64::from(feedback.packets);
         memo.packets += packets;
         memo.marked += if delayed { packets } else { u64::from(feedback.marked) };
         memo.lost += u64::from(feedback.lost);
         if memo.marked == 0 && feedback.window_limited {
+            //= MR-CC-5
             let step = if memo.settled == 0 {
                 feedback.delivered_bytes
             } else {
@@ -72,6 +74,7 @@ impl CongestionControl for EcnAimd {
     }
 
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
+        //= MR-CC-10
         window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS * bounds.packet_bytes);
     }
 }
@@ -79,12 +82,15 @@ impl CongestionControl for EcnAimd {
 /// Updates alpha from the period's counts, cuts the window if it was marked, and clears the counts.
 fn end_period(memo: &mut Memo, window: &mut PathWindow, delayed: bool) {
     let judged = (memo.packets + memo.lost).max(1);
+    //= MR-CC-8
     let heavy_loss = memo.lost * 4 > judged || (delayed && memo.lost * 16 > judged);
     let marked = if heavy_loss { judged } else { memo.marked };
     let fraction = (marked * ONE / judged).min(ONE);
+    //= MR-CC-2
     memo.alpha = memo.alpha - memo.alpha / 16 + fraction / 16;
     if marked > 0 {
         memo.settled = 1;
+        //= MR-CC-3
         let cut = window.window_bytes * memo.alpha / (2 * ONE);
         window.window_bytes = window.window_bytes.saturating_sub(cut);
     }
@@ -126,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-5 test
     fn unmarked_start_doubles_and_stops_at_the_bound() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 0, 0), &BOUNDS);
@@ -137,6 +144,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-3 test
     fn all_marked_halves_in_the_long_run_and_one_mark_ends_the_start() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 16, 0), &BOUNDS);
@@ -147,6 +155,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-8 test
     fn light_loss_does_not_shrink_the_window_and_heavy_loss_does() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 90, 0, 10), &BOUNDS);
@@ -161,6 +170,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-4 test
     fn delay_above_the_target_counts_as_a_mark() {
         let mut window = started();
         let late = Feedback { rtt_ns_latest: 2_000_000, ..feedback(2_000, 16, 0, 0) };

@@ -16,6 +16,7 @@ const BLOCKS: usize = 4;
 /// CREDIT frames of one ACK packet, those of urgent streams aside.
 const REPEATED_CREDITS: usize = 2;
 /// Frames about urgent streams of one ACK packet.
+//= MR-ACK-21
 const URGENT_STREAMS: usize = 8;
 
 /// An acknowledgement that had to be written down, because more arrived at once than a vector holds.
@@ -70,7 +71,9 @@ fn build_for(
     connection: Idx<Connection>,
     at: Idx<Path>,
 ) -> (AckBody, Vector256) {
+    //= MR-ACK-7
     let cumulative = view.connections.at(connection).inbound.lowest_unseen();
+    //= MR-CC-24
     let share = view.config.inbound_rate_kbps;
     let path = view.paths.at_mut(at);
     build(now, path.id, &mut path.received, cumulative, share)
@@ -99,10 +102,12 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     if owner.paths.due == 0 {
         return;
     }
+    //= MR-ACK-13
     owner.paths.due |= owner.paths.pending;
     owner.paths.pending = 0;
     owner.clock.ack_at = Instant::FAR_FUTURE;
     while view.connections.at(connection).paths.due != 0 && !sink.is_full() {
+        //= MR-ACK-20
         let mut blocks: [Block; BLOCKS] = [None; BLOCKS];
         for block in &mut blocks {
             let paths = &mut view.connections.at_mut(connection).paths;
@@ -122,6 +127,7 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 /// the others.
 fn next_ack_path(view: &mut View<'_>, connection: Idx<Connection>) -> Idx<Path> {
     let paths = &mut view.connections.at_mut(connection).paths;
+    //= MR-ACK-17
     let count = paths.count.max(1);
     for _ in 0..count {
         paths.ack_cursor = if paths.ack_cursor + 1 >= count { 0 } else { paths.ack_cursor + 1 };
@@ -145,6 +151,7 @@ pub(crate) fn emit(
     let mut frames = StreamFrames::collect(view, connection);
     let owner = view.connections.at(connection);
     let path = view.paths.at(at);
+    //= MR-ACK-16
     let base = base(now, owner, path, PacketType::Ack, Psn::new(0));
     let source = SourcePort::Path(path.source_port);
     sink.emit(|transmit| {
@@ -156,6 +163,7 @@ pub(crate) fn emit(
             } else {
                 writer.append(|out| Frame::Ack(*body).emit(out))?;
             }
+            //= MR-ACK-2
             if !refused.is_empty() {
                 writer.append(|out| Frame::Refused(*refused).emit(out))?;
             }
@@ -182,6 +190,7 @@ pub(crate) fn fill_replies(
         let (ack, refused) = build_for(view, now, connection, at);
         let named = find(view, connection, stream);
         let mut frames = StreamFrames::collect(view, connection);
+        //= MR-ACK-23
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
@@ -192,6 +201,7 @@ pub(crate) fn fill_replies(
         sink.emit(|transmit| {
             address(transmit, owner, source, owner.terms.checksum_out);
             let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
+            //= MR-ACK-22
             writer.append(|out| ProbeReply { token, ack }.emit(out))?;
             if !refused.is_empty() {
                 writer.append(|out| Frame::Refused(refused).emit(out))?;
@@ -206,6 +216,7 @@ pub(crate) fn fill_replies(
 fn credit(view: &mut View<'_>, stream: Idx<Stream>) -> Frame {
     let entry = view.streams.at_mut(stream);
     entry.responder.told = entry.responder.posted;
+    //= MR-STR-32
     let none_needed = entry.responder.queue.is_some();
     Frame::Credit { stream: entry.id, none_needed, posted: entry.responder.posted }
 }
@@ -224,6 +235,7 @@ impl StreamFrames {
             let streams = &mut view.connections.at_mut(connection).streams;
             let Some(stream) = streams.urgent.pop_front(&mut view.streams) else { break };
             let entry = view.streams.at_mut(stream);
+            //= MR-STR-14
             if let Some(reason) = entry.responder.nack.take() {
                 frames.push(Frame::Nack { stream: entry.id, reason, delay_us: 0 });
             }
@@ -232,6 +244,7 @@ impl StreamFrames {
                 frames.push(credit);
             }
         }
+        //= MR-ACK-26
         for _ in 0..REPEATED_CREDITS {
             let streams = &view.connections.at(connection).streams;
             let here = streams

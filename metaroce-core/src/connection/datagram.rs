@@ -34,6 +34,7 @@ pub(crate) fn send(
         opcode: Opcode::Datagram,
         flags: OpFlags::LAST.with(immediate_flag),
         stream: StreamId::NONE,
+        //= MR-OP-26
         csn: Csn::new(0),
         msn: Msn::new(to.source_queue),
         offset: to.destination_queue,

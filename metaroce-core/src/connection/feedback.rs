@@ -26,11 +26,13 @@ pub(crate) fn on_ack(
     frames: &[u8],
 ) -> Disposition {
     // A packet counts whole or not at all: look before anything changes.
+    //= MR-ACK-28, MR-SEC-2
     if !block_is_sane(view, connection, &first) {
         return Disposition::Dropped(DropReason::AckOfUnsent);
     }
     for frame in FrameIter::new(frames) {
         match frame {
+            //= MR-WIRE-25
             Err(_) => return Disposition::Dropped(DropReason::Malformed),
             Ok(Frame::Ack(block)) if !block_is_sane(view, connection, &block) => {
                 return Disposition::Dropped(DropReason::AckOfUnsent);
@@ -58,6 +60,7 @@ pub(crate) fn on_ack(
                 stream::on_credit(view, now, connection, stream, (!none_needed).then_some(posted));
             }
             // PLANE and START: one plane, and no allowance, in this draft. REFUSED without its block: nothing.
+            //= MR-WIRE-26
             Some(_) => {}
         }
     }
@@ -131,16 +134,19 @@ fn on_delivered(
 ) {
     let path = view.paths.at_mut(at);
     Judge::on_delivered(&mut path.sending, transmission);
+    //= MR-PATH-25
     path.counters.delivered += 1;
     path.timeouts.since = now;
     path.timeouts.pto_count = 0;
     if path.state == PathState::Good {
         path.timeouts.rto_count = 0;
     }
+    //= MR-PATH-22
     tally.answered |= transmission.epoch == path.epoch;
     tally.delivered += 1;
     tally.delivered_bytes += u64::from(transmission.bytes);
     let newest = transmission.psn == ack.largest;
+    //= MR-LOSS-18
     if newest && transmission.sent_at.wire_timestamp() == ack.echoed_timestamp && ack.hold != u32::MAX {
         let age = now.since(transmission.sent_at);
         let hold = u64::from(ack.hold) << 4;
@@ -171,6 +177,7 @@ fn on_spurious(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, 
     }
     view.connections.at_mut(connection).stats.spurious += u64::from(count);
     let tolerance = &mut view.paths.at_mut(at).sending.tolerance;
+    //= MR-LOSS-6
     *tolerance = tolerance.saturating_mul(2).clamp(1, TOLERANCE_MAX);
 }
 
@@ -182,6 +189,7 @@ fn on_lost(
     tally: &mut Tally,
 ) {
     let (packet, csn, psn) = (transmission.packet, transmission.csn, transmission.psn);
+    //= MR-LOSS-11
     if packet.is_none() || transmission.rescued {
         return;
     }
@@ -194,6 +202,7 @@ fn on_lost(
             && entry.place == (Place::InFlight { path: at, psn })
     });
     if current {
+        //= MR-LOSS-8, MR-LOSS-9
         paths::send_again(view, connection, packet, at, Cause::Lost);
     }
 }
@@ -211,6 +220,7 @@ fn congest(
     let path = view.paths.at_mut(at);
     let packets = ack.packets.wrapping_sub(path.sending.peer_packets);
     let marked = ack.marked.wrapping_sub(path.sending.peer_marked);
+    //= MR-ACK-30
     let stale = packets > u32::MAX >> 1 || packets == 0;
     if stale || path.state != PathState::Good {
         return;

@@ -23,6 +23,7 @@ use crate::wire::{
 
 /// Size of every CONNECT, so that no answer is larger than what asked for it.
 const CONNECT_BYTES: u16 = 640;
+//= MR-HS-2
 const _: () = assert!(CONTROL_BYTES_MAX <= CONNECT_BYTES as usize);
 
 /// Makes a connection and has its CONNECT sent.
@@ -85,6 +86,7 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     }
     let slot = view.connections.allocate(Connection { remote, ..Connection::EMPTY })?;
     let mask = slot_mask(view.connections.capacity());
+    //= MR-HS-4
     let local = WireConnectionId((view.rng.next_u32() & !mask) | slot.raw());
     let local_nonce = view.rng.next_u64();
     let generation = *view.next_generation;
@@ -92,6 +94,7 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     let owner = view.connections.at_mut(slot);
     owner.generation = generation;
     owner.ids = Ids { local, local_nonce, ..Ids::default() };
+    //= MR-HS-5
     owner.outbound.next_csn = Csn::new(low(local_nonce));
     owner.clock.last_heard = now;
     owner.clock.last_progress = now;
@@ -118,11 +121,13 @@ pub(crate) fn on_control(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     let owner = view.connections.at(slot);
+    //= MR-HS-9
     if owner.remote != datagram.source {
         return Disposition::Dropped(DropReason::BadProof);
     }
     let nonce = owner.ids.local_nonce;
     match control {
+        //= MR-HS-8
         Control::Accept(accept) if accept.echoed_nonce == nonce => on_accept(view, now, slot, accept),
         Control::Confirm(Confirm { echoed_nonce }) if *echoed_nonce == nonce => {
             heard(view, now, slot);
@@ -133,6 +138,7 @@ pub(crate) fn on_control(
             let State::Connecting { .. } = view.connections.at(slot).state else {
                 return Disposition::Dropped(DropReason::UnexpectedState);
             };
+            //= MR-HS-20
             let attempt = Attempt::at(now);
             view.connections.at_mut(slot).become_state(State::Connecting { attempt, cookie: retry.cookie });
             view.arm(slot, now);
@@ -146,6 +152,7 @@ pub(crate) fn on_control(
 
 /// The connection whose id a peer puts into its packets.
 pub(crate) fn find_local(view: &View<'_>, id: WireConnectionId) -> Option<Idx<Connection>> {
+    //= MR-SEC-3
     let slot = Idx::new(id.0 & slot_mask(view.connections.capacity()));
     view.connections.get(slot).filter(|owner| owner.ids.local == id).map(|_| slot)
 }
@@ -158,21 +165,26 @@ fn on_connect(
 ) -> Disposition {
     let nonce_key = key(Kind::Nonce, high(connect.nonce), low(connect.nonce));
     if let Some(slot) = view.index.find(nonce_key).map(Idx::new) {
+        //= MR-HS-11
         return on_repeated_connect(view, now, datagram, slot);
     }
+    //= MR-HS-1
     if datagram.bytes.len() < usize::from(CONNECT_BYTES) {
         return Disposition::Dropped(DropReason::Malformed);
     }
     let proven = reply::cookie_is_right(view, now, datagram, connect);
+    //= MR-HS-18
     if *view.half_open > view.connections.capacity() / 2 && !proven {
         reply::retry(view, now, datagram, connect);
         return Disposition::Consumed;
     }
+    //= MR-HS-29
     if connect.implicit
         && let Some(crossing) = implicit::resolve(view, now, datagram.source, connect)
     {
         return take_as_accept(view, now, crossing, connect);
     }
+    //= MR-HS-32
     if quota::is_used_up(view, datagram.source) {
         view.hit(Limit::HalfOpenPerAddress);
         return Disposition::Dropped(DropReason::NoRoom);
@@ -189,6 +201,7 @@ fn on_connect(
     let own = own_terms(view);
     let owner = view.connections.at_mut(slot);
     owner.state = State::Incoming;
+    //= MR-HS-21
     owner.unverified = if proven { None } else { u32::try_from(datagram.bytes.len()).ok() };
     owner.service = connect.service;
     owner.implicit = connect.implicit;
@@ -229,6 +242,7 @@ fn on_repeated_connect(
         }
         State::Incoming => {}
         _ if owner.takes_packets() => owner.owed.accept = true,
+        //= MR-HS-12, MR-HS-13
         _ => owner.owed.reject = owner.rejected,
     }
     view.mark_ready(slot);
@@ -242,19 +256,23 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
     owner.ids.remote_nonce = peer.nonce;
     owner.ids.remote_incarnation = peer.incarnation;
     let mtu = u16::try_from(peer.mtu_bytes).unwrap_or(u16::MAX);
+    //= MR-HS-16
     owner.terms = Terms {
         mtu_bytes: own.mtu_bytes.min(mtu),
+        //= MR-PATH-1
         paths: own.paths.min(peer.paths).max(1),
         streams: own.streams.min(u32::from(peer.streams)),
         message_window: own.message_window.min(peer.message_window.max(1)),
         reads: peer.reads,
         initial_credits: peer.initial_credits.max(1),
+        //= MR-WIRE-10
         checksum_out: peer.wants_checksum,
     };
     owner.outbound.window = peer.csn_window.min(1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
     let window = view.csn_window;
     let (inbound, words) = view.inbound(slot);
+    //= MR-HS-5
     inbound.start(words, Csn::new(low(peer.nonce)), window);
     let peer_key = peer_key(view, remote, peer_id);
     // A clash only means that a RESET will not be believed: timeouts end the connection then.
@@ -285,6 +303,7 @@ fn take_as_accept(
 ) -> Disposition {
     // The same CONNECT again will find the connection by this.
     let _entered = view.index.insert(key(Kind::Nonce, high(connect.nonce), low(connect.nonce)), slot.raw());
+    //= MR-HS-27
     let disposition = on_accept(view, now, slot, connect);
     view.connections.at_mut(slot).owed.accept = true;
     disposition
@@ -293,6 +312,7 @@ fn take_as_accept(
 fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
     let owner = view.connections.at_mut(slot);
     if !matches!(owner.state, State::Connecting { .. }) {
+        //= MR-HS-15
         // Our CONFIRM was lost.
         if owner.takes_packets() && owner.ids.remote_nonce == accept.nonce {
             owner.owed.confirm = true;
@@ -335,6 +355,7 @@ fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &
         return Disposition::Dropped(DropReason::UnexpectedState);
     }
     if owner.implicit && matches!(reject.reason, RejectReason::NoListener | RejectReason::Busy) {
+        //= MR-HS-30
         // Not ready yet: CONNECT goes on.
         return Disposition::Consumed;
     }
@@ -350,6 +371,7 @@ pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let verified = owner.unverified.take().is_some();
     match owner.state {
         State::Accepting { .. } => {
+            //= MR-HS-14
             owner.become_state(State::Open);
             owner.owed.accept = false;
             quota::leave(view, slot);
@@ -359,6 +381,7 @@ pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         }
         // It is there, and drains its side: the CLOSEs in a row count from here.
         State::Closing { attempt } => {
+            //= MR-CLS-7
             let attempt = Attempt { count: attempt.count.min(1), ..attempt };
             owner.become_state(State::Closing { attempt });
         }
@@ -466,6 +489,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
             *left = if sink.is_full() { *left } else { rest };
         }
         sink.emit(|transmit| {
+            //= MR-WIRE-9, MR-WIRE-31
             address(transmit, owner, SourcePort::Receive, true);
             write_control(transmit, now, to, &control)?;
             transmit.padding = if pad { CONNECT_BYTES.saturating_sub(transmit.header_length) } else { 0 };
@@ -506,6 +530,7 @@ pub(crate) fn write_control(
     control: &Control<'_>,
 ) -> Result<(), BufferTooSmall> {
     let base = Base {
+        //= MR-WIRE-30
         kind: PacketType::Control,
         flags: 0,
         path: PathId(0),

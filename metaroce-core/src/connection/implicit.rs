@@ -17,6 +17,7 @@ fn name(view: &View<'_>, remote: SocketAddr, service: u32) -> Key {
 
 /// The implicit connection to this peer and service, if there is one that is not over.
 pub(crate) fn find(view: &View<'_>, remote: SocketAddr, service: u32) -> Option<Idx<Connection>> {
+    //= MR-HS-26
     let slot = Idx::new(view.index.find(name(view, remote, service))?);
     view.connections
         .get(slot)
@@ -49,6 +50,7 @@ pub(crate) fn resolve(
     connect: &Connect<'_>,
 ) -> Option<Idx<Connection>> {
     if connect.incarnation == view.incarnation {
+        //= MR-HS-28
         // Connected to itself: two ends, two objects.
         return None;
     }

@@ -22,6 +22,7 @@ pub(crate) fn on_packet(
     memory: &mut dyn Memory,
 ) -> Disposition {
     let Some(slot) = handshake::find_local(view, base.connection) else {
+        //= MR-CLS-17
         if base.kind.takes_psn() {
             reply::reset_unknown(view, datagram);
         }
@@ -30,6 +31,7 @@ pub(crate) fn on_packet(
     let owner = view.connections.at(slot);
     if let State::Resting { .. } = owner.state {
         if base.kind.takes_psn() {
+            //= MR-CLS-10
             close::answer_at_rest(view, datagram, slot);
         }
         return Disposition::Dropped(DropReason::UnexpectedState);
@@ -37,6 +39,7 @@ pub(crate) fn on_packet(
     if !owner.takes_packets() {
         return Disposition::Dropped(DropReason::UnexpectedState);
     }
+    //= MR-PATH-5
     let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
     let result = match base.kind {
         PacketType::Data => on_data(view, now, datagram, base, at, body, memory),
@@ -76,7 +79,9 @@ fn on_data(
     }
     let (inbound, words) = view.inbound(slot);
     let (verdict, duplicate) = match inbound.seen(words, header.csn) {
+        //= MR-ACK-4, MR-DLV-2
         Seen::Outside => return Disposition::Dropped(DropReason::CsnOutsideWindow),
+        //= MR-DLV-3, MR-DLV-4
         Seen::Judged(verdict) => (verdict, true),
         Seen::New => {
             // The application learns that the connection is open before anything that happens on it.
@@ -118,6 +123,7 @@ fn deliver(
     memory: &mut dyn Memory,
 ) -> Verdict {
     let accepted = match header.opcode {
+        //= MR-DLV-14
         Opcode::Void => false,
         Opcode::ReadResponse | Opcode::AtomicResponse => {
             stream::on_response(view, now, slot, header, payload, memory).is_some()
@@ -131,6 +137,7 @@ fn deliver(
     };
     let verdict = if accepted { Verdict::Accepted } else { Verdict::Refused };
     let (inbound, words) = view.inbound(slot);
+    //= MR-DLV-5
     inbound.judge(words, header.csn, verdict);
     if header.opcode == Opcode::StreamReset
         && let Some(stream) = stream::find(view, slot, header.stream)
@@ -170,6 +177,7 @@ fn enter(
     } else {
         owner.paths.pending |= bit;
         if owner.clock.ack_at == Instant::FAR_FUTURE {
+            //= MR-ACK-11
             owner.clock.ack_at = now.after(ack_delay_ns);
         }
         let ack_at = owner.clock.ack_at;
@@ -191,6 +199,7 @@ fn on_probe(
     let Some(slot) = handshake::find_local(view, base.connection) else {
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
+    //= MR-ACK-3
     enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, true);
     let owed = OwedReply { path: base.path, token: probe.token, stream: probe.stream };
     let replies = &mut view.connections.at_mut(slot).paths.replies;

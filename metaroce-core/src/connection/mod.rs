@@ -417,12 +417,14 @@ impl Connection {
     /// flood it.
     pub(crate) const fn may_send_requests(&self) -> bool {
         matches!(self.state, State::Accepting { .. } | State::Open | State::Draining | State::PeerClosing)
+            //= MR-HS-21
             && self.unverified.is_none()
     }
 
     /// Whether the peer has closed: it posts no receive and grants no credit any more, so that what needs one can only
     /// be tried.
     pub(crate) const fn peer_closes(&self) -> bool {
+        //= MR-CLS-20
         matches!(self.state, State::PeerClosing)
     }
 

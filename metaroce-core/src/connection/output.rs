@@ -64,6 +64,7 @@ pub(crate) fn address(
     transmit.destination = connection.remote;
     transmit.plane = 0;
     transmit.source = source;
+    //= MR-WIRE-13
     transmit.ecn = Ecn::Ect0;
     transmit.checksummed = checksummed;
 }
@@ -100,6 +101,7 @@ pub(crate) fn fill(
         if sink.is_full() || sink.used() - start >= TURN_PACKETS {
             return true;
         }
+        //= MR-LOSS-8
         let sent = fill_again(view, now, connection, sink)
             || fill_renewed(view, now, connection, sink)
             || fill_new(view, now, connection, sink);
@@ -118,6 +120,7 @@ fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
         return false;
     }
     let owner = view.connections.at(connection);
+    //= MR-STR-29
     let new = !owner.streams.scheduled.is_empty() || !owner.streams.responses.is_empty();
     new || !owner.renewed.is_empty() || owner.paths.again != 0
 }
@@ -137,6 +140,7 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         };
         // What belongs to a request that can only fail goes as VOID.
         let entry = view.packets.at_mut(packet);
+        //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
         if !path.has_room(bytes) || !path.takes(bytes) {
@@ -193,6 +197,7 @@ fn next_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) 
             return Some(packet);
         }
         view.connections.at_mut(connection).renewed.remove(&mut view.packets, packet);
+        //= MR-DLV-11
         stream::on_verdict(view, now, packet, Verdict::Refused);
     }
     None
@@ -242,6 +247,7 @@ fn next_work(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> 
         _ => false,
     };
     streams.responses_served = serve_response;
+    //= MR-STR-4
     // The next stream, or response, has its turn after this burst.
     let rotate = owner.paths.burst.is_none();
     if serve_response {
@@ -322,6 +328,7 @@ fn send_packet(
             && header.opcode == Opcode::AtomicResponse
         {
             let room = transmit.header.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>());
+            //= MR-WIRE-21
             *room.ok_or(BufferTooSmall)? = value.to_be_bytes();
             at += 8;
         }
@@ -364,6 +371,7 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
     let carried = work.carried();
     let last = packet.offset.saturating_add(u32::from(packet.length)) >= carried;
     let packet_bytes = u64::from(packet.length) + DATA_HEADER_BYTES_MAX as u64;
+    //= MR-ACK-15
     let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
         && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;
     let few_in_flight = path.sending.in_flight.len() < 2;
@@ -379,7 +387,9 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
         msn: work.msn,
         offset: packet.offset,
         length: work.length,
+        //= MR-WIRE-19
         receive_index: if work.consumes_receive() { work.receive_index } else { ReceiveIndex::new(0) },
+        //= MR-CC-17
         demand_kib: u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX),
         remote: None,
         operands: None,
@@ -387,6 +397,7 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
         immediate: None,
         signal: None,
     };
+    //= MR-WIRE-22
     if packet.void {
         return header;
     }
@@ -409,6 +420,7 @@ pub(crate) fn record(
     transmission: Transmission,
 ) {
     let path = view.paths.at_mut(at);
+    //= MR-LOSS-10
     path.sending.psn_next = path.sending.psn_next.plus(1);
     path.counters.sent += 1;
     if path.sending.inflight_bytes == 0 {
@@ -481,6 +493,7 @@ fn send_probe(
         let mut at = base.emit(&mut transmit.header)?;
         at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        //= MR-WIRE-33
         transmit.padding = size.max(PROBE_BYTES_MIN).saturating_sub(transmit.header_length);
         Ok(())
     });

@@ -46,10 +46,12 @@ pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
     let bounds = bounds(owner, view.config);
     let first_port = u32::from(view.config.source_ports.first);
     let ports = u32::from(view.config.source_ports.last).saturating_sub(first_port) + 1;
+    //= MR-PATH-2
     // Neighbouring ports from a random start: no two paths of a connection share one, as far as the range allows.
     let start = view.rng.below(ports);
     for (number, at) in (0u8..).zip(owner.path_indices()) {
         let port = first_port + (start + u32::from(number)) % ports.max(1);
+        //= MR-HS-7
         let psn = Psn::new(view.rng.next_u32());
         let path = view.paths.at_mut(at);
         *path =
@@ -91,6 +93,7 @@ pub(crate) fn on_probe_answered(
     if path.probing.candidate_bytes == 0 || path.probing.token != token {
         return;
     }
+    //= MR-PATH-33
     path.probing.mtu_bytes = path.probing.candidate_bytes;
     let below = path.probing.mtu_bytes < view.connections.at(connection).terms.mtu_bytes;
     path.probing.candidate_bytes = 0;
@@ -110,6 +113,7 @@ pub(crate) fn on_probe_missed(view: &mut View<'_>, now: Instant, connection: Idx
     }
     probing.deadline = Instant::FAR_FUTURE;
     probing.token = view.rng.next_u64();
+    //= MR-PATH-34
     if probing.tries >= MTU_TRIES {
         probing.tries = 0;
         probing.candidate_bytes =
@@ -145,6 +149,7 @@ fn set_payload(view: &mut View<'_>, connection: Idx<Connection>) {
     let owner = view.connections.at_mut(connection);
     let sizes = || owner.path_indices().map(|at| view.paths.at(at)).filter(|path| path.takes_data());
     let largest = sizes().map(|path| path.probing.mtu_bytes).max().unwrap_or(MTU_BYTES_START);
+    //= MR-PATH-35
     let smallest = sizes()
         .map(|path| path.probing.mtu_bytes)
         .filter(|&bytes| bytes >= largest / 2)
@@ -166,6 +171,7 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
         let path = view.paths.at(at);
         inflight += path.sending.inflight_bytes;
+        //= MR-PATH-36
         if !path.takes(bytes) {
             continue;
         }
@@ -173,11 +179,13 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
             blocked = true;
             continue;
         }
+        //= MR-PATH-9
         let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
         if best.is_none_or(|(least, _)| load < least) {
             best = Some((load, at));
         }
     }
+    //= MR-CC-11
     if inflight > 0 && inflight + bytes > u64::from(view.config.window_bytes_max) {
         return None;
     }
@@ -251,15 +259,18 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     let owner = view.connections.at(connection);
     let bounds = bounds(owner, view.config);
     let others_progress = owner.clock.last_progress > view.paths.at(at).timeouts.since;
+    //= MR-PATH-15
     let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
     path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
     path.timeouts.since = now;
     view.config.congestion.on_timeout(&mut path.window, &bounds);
+    //= MR-PATH-12
     if others_progress && has_other {
         suspect(view, now, connection, at);
     } else {
+        //= MR-PATH-16
         rescue(view, connection, at, 1);
     }
 }
@@ -267,6 +278,7 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
 /// No new data on the path; everything in flight goes again on others; a probe asks after it.
 fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
+    //= MR-PATH-14
     path.state = PathState::Suspect;
     path.timeouts.probe_owed = true;
     path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
@@ -329,8 +341,10 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     }
     path.timeouts.answers = 0;
     path.timeouts.probe_owed = true;
+    //= MR-PATH-19
     let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
     path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
+    //= MR-PATH-21
     // Each try takes another route: where the fabric has one that works, it is found.
     repath(view, connection, at);
 }
@@ -340,10 +354,12 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     let path = view.paths.at_mut(at);
     match path.state {
         PathState::Good => {}
+        //= MR-PATH-18
         PathState::Suspect => revive(view, connection, at),
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Probing;
             path.timeouts.answers = path.timeouts.answers.saturating_add(1);
+            //= MR-PATH-23
             if path.timeouts.answers >= ANSWERS {
                 revive(view, connection, at);
             } else {

@@ -25,6 +25,7 @@ pub(crate) fn on_timer(view: &mut View<'_>, now: Instant, slot: Idx<Connection>)
             on_paths(view, now, slot);
         }
         State::Incoming => {
+            //= MR-HS-22
             // The application did not answer in time.
             handshake::refuse(view, slot, RejectReason::Busy, &PrivateData::EMPTY);
             close::finish(view, now, slot, CloseReason::TimedOut);
@@ -64,6 +65,7 @@ fn repeat(
     state: impl FnOnce(Attempt) -> State,
 ) {
     if !matches!(view.connections.at(slot).state, State::Closing { .. })
+        //= MR-HS-23
         && now.since(view.connections.at(slot).clock.last_heard) >= view.config.fail_after_ns
     {
         close::finish(view, now, slot, CloseReason::TimedOut);
@@ -74,6 +76,7 @@ fn repeat(
         return;
     }
     let floor = view.config.rto_ns_min.max(view.config.rtt_ns_initial.saturating_mul(4));
+    //= MR-HS-10, MR-CLS-6
     let delay = floor.saturating_mul(1 << attempt.count.min(6));
     let next = now.after(view.rng.jitter(delay, 100));
     let next_state = state(Attempt { next, count: attempt.count.saturating_add(1) });
@@ -129,7 +132,9 @@ fn rto_at(view: &View<'_>, path: &Path) -> Instant {
     let rto = path.rtt.rto_ns(config.rtt_ns_initial, config.rto_ns_min);
     // The probe timeout goes first: its answer shows what is missing, and makes this one needless.
     let pto = path.rtt.pto_ns(config.rtt_ns_initial, config.ack_delay_ns_max, config.pto_ns_min);
+    //= MR-LOSS-15
     let ceiling = config.rto_ns_min.saturating_mul(RTO_CEILING).max(rto);
+    //= MR-LOSS-14
     let backed_off = rto.max(pto + pto / 2).saturating_mul(1 << path.timeouts.rto_count.min(16)).min(ceiling);
     path.timeouts.since.after(backed_off)
 }
@@ -183,6 +188,7 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
     } else if pto_at(view, path) <= now {
         let path = view.paths.at_mut(at);
         path.timeouts.pto_count = path.timeouts.pto_count.saturating_add(1);
+        //= MR-LOSS-13
         path.timeouts.probe_owed = true;
         view.mark_ready(slot);
     }
@@ -222,6 +228,7 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let clock = owner.clock;
     let stuck_since = clock.last_progress.max(clock.busy_since);
     let silent = now.since(clock.last_heard);
+    //= MR-PATH-26
     if (busy && now.since(stuck_since) >= config.fail_after_ns)
         || silent >= config.keepalive_ns.saturating_add(config.fail_after_ns)
     {

@@ -138,6 +138,7 @@ impl<S: Storage> Endpoint<S> {
         let view = self.view()?;
         let at = view.connections.at(find_any(&view, connection)?).path(path)?;
         let path = view.paths.at(at);
+        //= MR-PATH-38
         Some(PathStats {
             path: path.id,
             epoch: path.epoch,
@@ -189,6 +190,7 @@ impl<S: Storage> Endpoint<S> {
         for _ in 0..limit {
             let owner = view.connections.at_mut(slot);
             let id =
+                //= MR-STR-2
                 StreamId(owner.streams.next_id.wrapping_mul(2) | u16::from(owner.role == Role::Acceptor));
             owner.streams.next_id = owner.streams.next_id.wrapping_add(1);
             if id != StreamId::NONE && stream::find(&view, slot, id).is_none() {

@@ -84,6 +84,7 @@ impl<S: Storage> Endpoint<S> {
         if !has_sizes(&storage.tables(), &Sizes::of(&limits)) {
             return Err(ConfigError::Storage);
         }
+        //= MR-SEC-8
         let mut rng = Rng::new(config.seed);
         let secret = Keyed::new([rng.next_u64(), rng.next_u64()]);
         let incarnation = rng.next_u64();

@@ -158,6 +158,7 @@ impl Path {
 
     /// Whether the window lets `bytes` more out. One packet always fits.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        //= MR-PATH-10, MR-CC-1
         self.sending.inflight_bytes == 0 || self.sending.inflight_bytes + bytes <= self.window.window_bytes
     }
 
@@ -172,6 +173,7 @@ impl Path {
     /// A new route: new source port, next epoch. The PSN space runs on.
     pub(crate) fn move_to(&mut self, source_port: u16) {
         self.source_port = source_port;
+        //= MR-PATH-4
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.repaths += 1;
         self.probing.mtu_bytes = MTU_BYTES_START;

@@ -92,6 +92,7 @@ impl Received {
                 self.epoch = epoch;
                 Some(0)
             }
+            //= MR-ACK-8
             Some(newest) if newest.psn.before(psn) => {
                 let step = psn.raw().wrapping_sub(newest.psn.raw());
                 gap = step > 1;
@@ -107,16 +108,19 @@ impl Received {
         };
         if let Some(bit) = position {
             match verdict {
+                //= MR-ACK-1
                 Verdict::Accepted => self.accepted.insert(bit),
                 Verdict::Refused => self.refused.insert(bit),
             }
         }
+        //= MR-ACK-5
         self.packets = self.packets.wrapping_add(1);
         self.unacknowledged = self.unacknowledged.saturating_add(1);
         let first_mark = ecn == Ecn::Ce && self.marked == self.told_marked;
         if ecn == Ecn::Ce {
             self.marked = self.marked.wrapping_add(1);
         }
+        //= MR-ACK-10
         if gap || first_mark || verdict == Verdict::Refused || self.unacknowledged >= ack_packets {
             Due::Now
         } else {
@@ -130,9 +134,12 @@ impl Received {
         self.unacknowledged = 0;
         self.told_marked = self.marked;
         let Some(newest) = self.newest else {
+            //= MR-ACK-9
             return (AckBody { flags: body.flags | ACK_FLAG_EMPTY, ..body }, Vector256::EMPTY);
         };
+        //= MR-ACK-31
         self.told = Some(newest.psn);
+        //= MR-ACK-6
         let hold = u32::try_from(now.since(newest.at) >> 4).unwrap_or(u32::MAX);
         let body = AckBody {
             epoch: self.epoch,

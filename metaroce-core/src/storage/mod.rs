@@ -88,6 +88,7 @@ pub struct Sizes {
 impl Sizes {
     /// Entries of every table. Saturates for limits out of their ranges.
     #[must_use]
+    //= MR-SEC-4
     pub const fn of(limits: &Limits) -> Self {
         let connections = limits.connections as usize;
         let streams = limits.streams as usize;

@@ -44,6 +44,7 @@ impl Credits {
     /// Whether the receive `next` may be used.
     pub(crate) fn allow(&self, next: ReceiveIndex) -> bool {
         match self.limit {
+            //= MR-STR-9
             Limit::Until(limit) => next.before(limit),
             Limit::NoneNeeded => true,
         }
@@ -73,6 +74,7 @@ impl Credits {
         if self.ask_at > now {
             return false;
         }
+        //= MR-STR-12
         self.ask_delay_ns = self.ask_delay_ns.saturating_mul(2).min(RETRY_NS_MAX.max(delay_ns_min));
         self.ask_at = now.after(self.ask_delay_ns);
         true
@@ -85,6 +87,7 @@ impl Credits {
             self.limit = Limit::NoneNeeded;
             return news;
         };
+        //= MR-STR-10
         if !self.posted.before(posted) {
             return false;
         }
@@ -109,6 +112,7 @@ pub(crate) fn on_credit(
 ) {
     let Some(stream) = find(view, connection, id) else { return };
     if view.streams.at_mut(stream).requester.credits.learn(posted) {
+        //= MR-STR-16
         // A receive was posted: no need to wait out the delay.
         refusal::hurry(view, now, stream);
         refresh(view, now, stream);

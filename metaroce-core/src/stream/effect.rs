@@ -26,6 +26,7 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, me
         else {
             break;
         };
+        //= MR-STR-3
         if !view.messages.at(slot).whole {
             break;
         }
@@ -58,15 +59,19 @@ fn take_effect(
     memory: &mut dyn Memory,
 ) {
     let connection = view.streams.at(stream).connection;
+    //= MR-OP-25
     if let Err(status) = land_tail(view, connection, &message.tail, memory) {
         fail(view, now, stream, message.msn, status);
         return;
     }
     match message.effect {
         Effect::None | Effect::Unmatched(_) => {}
+        //= MR-OP-5, MR-OP-7
         Effect::Receive(slot) => complete_receive(view, stream, message, slot),
+        //= MR-OP-8
         Effect::Read(response) => send_response(view, connection, response),
         Effect::Atomic { response, key, address, operation } => {
+            //= MR-OP-12
             match operate(view, connection, key, address, operation, memory) {
                 Ok(value) => {
                     view.works.at_mut(response).kind = WorkKind::AtomicResponse { value };
@@ -79,6 +84,7 @@ fn take_effect(
             }
         }
     }
+    //= MR-OP-22
     if let Some(signal) = message.signal {
         let add = AtomicOperation::FetchAdd(signal.addend);
         if let Err(status) = operate(view, connection, signal.key, signal.address, add, memory) {
@@ -97,6 +103,7 @@ fn operate(
     memory: &mut dyn Memory,
 ) -> Result<u64, Status> {
     let domain = view.connections.at(connection).domain;
+    //= MR-MEM-9
     let reached = region::check_remote(&view.regions, domain, key, address, 8, Access::REMOTE_ATOMIC)
         .ok_or(Status::RemoteAccess)?;
     memory.atomic(reached.region, reached.offset, operation).map_err(|_| Status::RemoteOperation)
@@ -105,6 +112,7 @@ fn operate(
 fn complete_receive(view: &mut View<'_>, stream: Idx<Stream>, message: &Message, slot: Idx<Receive>) {
     let connection = view.streams.at(stream).connection;
     let domain = view.connections.at(connection).domain;
+    //= MR-OP-21
     let invalidated = message.invalidate.filter(|key| region::invalidate(&mut view.regions, domain, *key));
     let end = ReceiveEnd {
         kind: if message.opcode == Opcode::Send {
@@ -114,7 +122,9 @@ fn complete_receive(view: &mut View<'_>, stream: Idx<Stream>, message: &Message,
         },
         status: Status::Success,
         bytes: message.length,
+        //= MR-OP-19
         immediate: message.immediate,
+        //= MR-OP-20
         solicited: message.solicited,
         invalidated,
         tag: message.tag,

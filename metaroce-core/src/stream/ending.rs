@@ -25,6 +25,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
     if !msn.before(next) {
         return;
     }
+    //= MR-STR-19
     requester.end = Some(msn);
     let mut at = requester.works.back();
     while let Some(slot) = at {
@@ -34,6 +35,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
         }
         let exact = work.msn == msn;
         at = view.streams.at(stream).requester.works.prev(&view.works, slot);
+        //= MR-STR-20
         fail_work(view, slot, if exact { status } else { Status::Flushed });
     }
     drop_refused(view, stream, msn);
@@ -88,6 +90,7 @@ pub(crate) fn end_stream(view: &mut View<'_>, now: Instant, stream: Idx<Stream>,
     entry.phase = Phase::Ending { ours: ResetProgress::Unsent, theirs: None };
     let (connection, id) = (entry.connection, entry.id);
     let oldest = entry.requester.works.front();
+    //= MR-STR-23
     flush_messages(view, stream);
     flush_receives(view, stream);
     if view.has_event_room() {
@@ -143,13 +146,16 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     match (ours, theirs) {
         (ResetProgress::Unsent, _) => {
             let msn = entry.requester.next_msn();
+            //= MR-STR-24
             send_reset(view, now, stream, msn);
         }
         (ResetProgress::Judged, Some(csn)) => {
             let lowest = view.connections.at(connection).inbound.lowest_unseen();
+            //= MR-STR-25
             if csn.before(lowest) {
                 release(view, stream);
             } else {
+                //= MR-STR-26
                 // A late packet of the old use must not open the stream anew.
                 super::wait_until(view, stream, now.after(view.config.pto_ns_min));
             }
@@ -197,6 +203,7 @@ pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
             Some(queue) if !receive.used && !receive.too_short => {
                 responder.receives.remove(&mut view.receives, slot);
                 view.index.remove(key(Kind::Receive, stream.raw(), receive.index.raw()));
+                //= MR-STR-33
                 queue::give_back(view, queue, slot);
             }
             _ => {

@@ -182,6 +182,7 @@ pub(crate) fn find_or_open(
         return Some(stream);
     }
     let owner = view.connections.at(connection);
+    //= MR-STR-1
     if id == StreamId::NONE || owner.streams.count >= owner.terms.streams {
         return None;
     }
@@ -266,6 +267,7 @@ pub(crate) fn release(view: &mut View<'_>, stream: Idx<Stream>) {
 }
 
 /// Status codes of RESULT and STREAM_RESET on the wire.
+//= MR-STR-22
 pub(crate) const fn status_code(status: Status) -> u32 {
     match status {
         Status::Success => 0,

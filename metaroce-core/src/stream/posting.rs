@@ -24,6 +24,7 @@ pub(crate) fn post(
     request: &WorkRequest<'_>,
 ) -> Result<(), PostError> {
     if !view.connections.at(connection).takes_new_work() {
+        //= MR-STR-27
         return Err(PostError::NoConnection);
     }
     let (kind, access) = kind_of(request.operation);
@@ -67,6 +68,7 @@ pub(crate) fn post(
     }
     view.streams.at_mut(stream).requester.push(&mut view.works, slot);
     view.connections.at_mut(connection).queued_bytes += u64::from(work.carried());
+    //= MR-STR-28
     *view.reserved = view.reserved.saturating_add(1);
     region::count_references(&mut view.regions, request.segments, true);
     refresh(view, now, stream);

@@ -138,6 +138,7 @@ pub(crate) fn take(view: &mut View<'_>, stream: Idx<Stream>, index: ReceiveIndex
     let slot = responder.queue.get().ok_or(NackReason::NoReceive)?;
     let ahead = u32::try_from(responder.posted.distance(index)).map_err(|_| NackReason::Ended)?;
     let queue = view.queues.at(slot);
+    //= MR-STR-31
     if ahead >= view.config.message_window || ahead >= queue.receives.len() {
         return Err(NackReason::NoReceive);
     }
@@ -175,6 +176,7 @@ pub(crate) fn on_datagram(
     let Some(slot) = view.index.find(key(Kind::Queue, 0, number)).map(Idx::new) else { return false };
     let owner = view.connections.at(connection);
     let queue = view.queues.at_mut(slot);
+    //= MR-OP-27
     let right = queue.options.datagrams.is_some_and(|address| address.key == header.receive_index.raw());
     let Some(receive) = queue.receives.front().filter(|_| right && queue.options.domain == owner.domain)
     else {

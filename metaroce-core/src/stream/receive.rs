@@ -42,6 +42,7 @@ pub struct TagEntry {
 
 impl TagEntry {
     pub(crate) const fn matches(self, bits: u64) -> bool {
+        //= MR-OP-23
         (bits ^ self.bits) & self.mask == 0
     }
 }
@@ -94,6 +95,7 @@ pub(crate) fn check_segments(
         return Err(PostError::Length);
     }
     for (slot, segment) in copy.iter_mut().zip(segments) {
+        //= MR-MEM-10
         if !region::check_local(&view.regions, domain, segment, access) {
             return Err(PostError::Segment);
         }

@@ -72,6 +72,7 @@ impl Refusals {
 /// Keeps a refused packet for another try under a new CSN. O(packets refused after it).
 pub(crate) fn enqueue(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packet: Idx<Packet>) {
     let entry = *view.packets.at(packet);
+    //= MR-DLV-10
     let place = (view.works.at(entry.work).msn, entry.offset);
     view.packets.at_mut(packet).place = Place::Refused;
     let owner = view.streams.at_mut(stream);
@@ -98,6 +99,7 @@ pub(crate) fn enqueue(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, pa
     let refusals = &mut view.streams.at_mut(stream).requester.refusals;
     if refusals.retry_at == Instant::FAR_FUTURE {
         let rtt = view.connections.at(connection).rtt_ns(&view.paths, view.config);
+        //= MR-STR-15
         let delay = refusals.retry_delay_ns.saturating_mul(2).min(RETRY_NS_MAX).max(rtt.saturating_mul(10));
         refusals.retry_delay_ns = delay;
         refusals.retry_at = now.after(delay);
@@ -122,6 +124,7 @@ pub(crate) fn on_nack(
         return;
     }
     // One round a delay, however many packets and acknowledgements tell of it.
+    //= MR-STR-17
     if reason == NackReason::NoReceive && !refusals.round_is_counted {
         refusals.round_is_counted = true;
         refusals.rounds = refusals.rounds.saturating_add(1);

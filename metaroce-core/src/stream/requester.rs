@@ -47,6 +47,7 @@ impl Requester {
     pub(crate) const NEW: Self = Self {
         works: List::EMPTY,
         cursor: Idx::NONE,
+        //= MR-HS-6
         next_msn: Msn::new(0),
         next_receive: ReceiveIndex::new(0),
         next_tagged: ReceiveIndex::new(0),
@@ -89,6 +90,7 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     let requester = &entry.requester;
     let connection = view.connections.at(entry.connection);
     let Some(cursor) = requester.cursor.get() else { return Gate::Idle };
+    //= MR-DLV-12
     if !requester.refusals.is_empty() || !connection.may_send_requests() {
         return Gate::Waiting;
     }
@@ -98,7 +100,9 @@ fn gate(view: &View<'_>, stream: Idx<Stream>) -> Gate {
     }
     let oldest = requester.works.front().map_or(work.msn, |front| view.works.at(front).msn);
     let window_full = work.msn.raw().wrapping_sub(oldest.raw()) >= connection.terms.message_window;
+    //= MR-OP-15
     let fenced = work.options.fence && requester.responses_due > 0;
+    //= MR-OP-14
     let reads_full =
         work.wants_response() && connection.streams.responses_due >= u32::from(connection.terms.reads);
     if window_full || fenced {
@@ -163,6 +167,7 @@ fn wake_blocked(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) 
         if owner.streams.responses_due >= u32::from(owner.terms.reads) {
             break;
         }
+        //= MR-STR-29
         let Some(stream) = owner.streams.blocked.pop_front(&mut view.streams) else { break };
         refresh(view, now, stream);
         if view.streams.at(stream).is_scheduled() {
@@ -195,6 +200,7 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
         let requester = &mut view.streams.at_mut(stream).requester;
         if offset == 0 {
             if work.tag().is_some() {
+                //= MR-OP-29
                 work.receive_index = requester.next_tagged;
                 requester.next_tagged = requester.next_tagged.plus(1);
             } else {
@@ -215,6 +221,7 @@ pub(crate) fn next_cut(view: &mut View<'_>, now: Instant, slot: Idx<Work>, paylo
         }
         refresh(view, now, stream);
     } else if whole {
+        //= MR-OP-9
         view.connections.at_mut(connection).streams.responses.remove(&mut view.works, slot);
     }
     NextCut { offset, length }
@@ -225,6 +232,7 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let entry = *view.packets.at(packet);
     let work = view.works.at_mut(entry.work);
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
+    //= MR-DLV-15
     let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
     if again {
         refusal::enqueue(view, now, stream, packet);
@@ -254,6 +262,7 @@ pub(crate) fn on_response(
     let stream = find(view, connection, header.stream)?;
     let slot = Idx::new(view.index.find(key(Kind::Work, stream.raw(), header.msn.raw()))?);
     let work = *view.works.get(slot)?;
+    //= MR-OP-11
     let fits = header.length == work.length && work.failed.is_none() && work.progress == Cut::Done;
     let right = match header.opcode {
         Opcode::ReadResponse => matches!(work.kind, WorkKind::Read { .. }),
@@ -293,6 +302,7 @@ pub(crate) fn on_result(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 pub(crate) fn complete_ready(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     let mut completed = false;
     while let Some(slot) = view.streams.at(stream).requester.works.front() {
+        //= MR-STR-5
         if !view.works.at(slot).is_finished() {
             break;
         }

@@ -124,10 +124,12 @@ fn admit(
     let entry = view.streams.at(stream);
     let ended = entry.responder.end.is_some_and(|end| !header.msn.before(end));
     if entry.phase != Phase::Open || ended {
+        //= MR-DLV-16
         return Err(NackReason::Ended);
     }
     let ahead = entry.responder.expected.distance(header.msn);
     let ahead = u32::try_from(ahead).map_err(|_| NackReason::Ended)?;
+    //= MR-STR-6
     if ahead >= view.config.message_window {
         return Err(NackReason::NoSlot);
     }
@@ -135,6 +137,7 @@ fn admit(
         Some(slot) => {
             let slot = Idx::new(slot);
             let message = view.messages.at(slot);
+            //= MR-DLV-17
             if message.opcode != header.opcode || message.length != header.length || message.whole {
                 return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
             }
@@ -142,6 +145,7 @@ fn admit(
         }
         None => open_message(view, now, stream, header)?,
     };
+    //= MR-DLV-7, MR-OP-31
     place(view, now, stream, slot, header, payload, memory)?;
     let message = view.messages.at_mut(slot);
     message.placed = message.placed.saturating_add(u32::try_from(payload.len()).unwrap_or(u32::MAX));
@@ -169,6 +173,7 @@ fn open_message(
     header: &DataHeader,
 ) -> Result<Idx<Message>, NackReason> {
     let connection = view.streams.at(stream).connection;
+    //= MR-STR-8
     let quota = view.messages.capacity() - view.messages.capacity() / 4;
     let open = view.connections.at(connection).streams.messages;
     if view.messages.available() == 0 || open >= quota.max(1) {
@@ -177,6 +182,7 @@ fn open_message(
     }
     let effect = match header.opcode {
         Opcode::Send if header.match_bits.is_some() => Effect::Unmatched(header.receive_index),
+        //= MR-OP-1, MR-OP-2
         Opcode::Send => Effect::Receive(claim(view, now, stream, header, header.length)?),
         Opcode::Write => Effect::None,
         Opcode::ReadRequest => {
@@ -193,6 +199,7 @@ fn open_message(
         _ => {
             let Some(remote) = header.remote else { return Err(NackReason::Ended) };
             let reached = check(view, now, stream, header, 8, Access::REMOTE_ATOMIC)?;
+            //= MR-OP-13
             let operation = atomic_of(header).filter(|_| reached.offset.is_multiple_of(8));
             let Some(operation) = operation else {
                 return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
@@ -234,18 +241,22 @@ fn claim(
         queue::take(view, stream, header.receive_index)?;
         found = receive::find(view, stream, header.receive_index);
     }
+    //= MR-DLV-6, MR-STR-13
     let Some(slot) = found else {
         // Once this side closes, none will be posted any more.
         let owner = view.connections.at(view.streams.at(stream).connection);
+        //= MR-CLS-8
         return Err(if owner.takes_new_work() { NackReason::NoReceive } else { NackReason::Closed });
     };
     let receive = view.receives.at_mut(slot);
+    //= MR-OP-3
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);
     if own && receive.capacity >= needed {
         receive.claimed = Some(header.msn);
         return Ok(slot);
     }
     // It is reported when the receives before it are, with the end of the stream.
+    //= MR-OP-4
     receive.too_short |= own;
     Err(fail(view, now, stream, header.msn, Status::RemoteInvalid))
 }
@@ -260,12 +271,14 @@ fn check(
     access: Access,
 ) -> Result<Reached, NackReason> {
     let domain = view.connections.at(view.streams.at(stream).connection).domain;
+    //= MR-MEM-2
     let found = header.remote.and_then(|Remote { key, address }| {
         region::check_remote(&view.regions, domain, key, address, length, access)
     });
     if let Some(reached) = found {
         return Ok(reached);
     }
+    //= MR-MEM-4
     fail(view, now, stream, header.msn, Status::RemoteAccess);
     Err(NackReason::Access)
 }
@@ -294,6 +307,7 @@ fn place(
         (Opcode::Write, _) => return place_write(view, now, stream, slot, header, payload, memory),
         _ => Ok(()),
     };
+    //= MR-MEM-11
     placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
 }
 
@@ -314,6 +328,7 @@ fn place_write(
             return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
         }
     }
+    //= MR-OP-17
     // A WRITE of no bytes touches no memory, and its key is not looked at (as InfiniBand has it).
     let reached = if payload.is_empty() {
         None
@@ -321,6 +336,7 @@ fn place_write(
         Some(check(view, now, stream, header, payload.len() as u64, Access::REMOTE_WRITE)?)
     };
     if header.immediate.is_some() {
+        //= MR-OP-2
         let receive = claim(view, now, stream, header, 0)?;
         view.messages.at_mut(slot).effect = Effect::Receive(receive);
     }
@@ -330,6 +346,7 @@ fn place_write(
         let head = effect::hold_tail(&mut message.tail, header, payload);
         if head.is_empty() { Ok(()) } else { memory.write(reached.region, reached.offset, head) }
     } else {
+        //= MR-OP-6
         memory.write(reached.region, reached.offset, payload)
     };
     placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
@@ -345,6 +362,7 @@ fn reserve_response(
 ) -> Result<Idx<Work>, NackReason> {
     let connection = view.streams.at(stream).connection;
     let owner = view.connections.at(connection);
+    //= MR-OP-14
     if owner.streams.responses_owed >= u32::from(view.config.reads_granted) || view.works.available() == 0 {
         view.hit(Limit::Requests);
         return Err(NackReason::NoSlot);
@@ -358,6 +376,7 @@ fn reserve_response(
     let work = Work {
         connection,
         stream: Idx::NONE,
+        //= MR-WIRE-18
         stream_id: header.stream,
         kind,
         msn: header.msn,
@@ -406,6 +425,7 @@ pub(crate) fn fail(
     let entry = view.streams.at_mut(stream);
     let lower = entry.responder.end.is_none_or(|end| msn.before(end));
     if lower {
+        //= MR-STR-19
         entry.responder.end = Some(msn);
         let (connection, id) = (entry.connection, entry.id);
         let result = Work {

@@ -29,6 +29,7 @@ pub(crate) fn claim(
     }
     let bits = header.match_bits.unwrap_or_default();
     let entry = first_match(view, stream, bits).ok_or(NackReason::NoReceive)?;
+    //= MR-OP-24
     if ordered && is_wanted_before(view, stream, entry, count) {
         return Err(NackReason::Order);
     }

@@ -230,6 +230,7 @@ impl Work {
     /// Whether nothing is missing for its completion.
     pub(crate) fn is_finished(&self) -> bool {
         let answered = self.failed.is_some() || !self.wants_response() || self.answered;
+        //= MR-STR-21
         self.progress == Cut::Done && self.outstanding == 0 && answered
     }
 
@@ -281,6 +282,7 @@ impl Work {
     pub(crate) const fn operands(&self) -> Option<[u64; 2]> {
         let WorkKind::Atomic { operation, .. } = self.kind else { return None };
         Some(match operation {
+            //= MR-WIRE-20
             AtomicOperation::CompareSwap { compare, swap } => [compare, swap],
             AtomicOperation::FetchAdd(operand)
             | AtomicOperation::Swap(operand)

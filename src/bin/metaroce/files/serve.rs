@@ -99,7 +99,9 @@ impl Server {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Incoming { connection, remote, service, .. } => self.on_incoming(connection, remote, service),
+            Event::Incoming { connection, remote, service, .. } => {
+                self.on_incoming(connection, remote, service)
+            }
             Event::Completion(done) => {
                 let session = self.sessions.get_mut(&done.connection);
                 if let Some(transfer) = session.and_then(|session| session.transfer.as_mut()) {
