@@ -3,7 +3,7 @@
 use crate::ids::{ProtectionDomain, RegionId, RegionKey};
 use crate::pool::Pool;
 use crate::request::Segment;
-use crate::rng::Rng;
+use crate::rng::Secrets;
 use crate::table::Idx;
 
 /// What may be done with a region.
@@ -119,7 +119,7 @@ pub(crate) type Regions<'a> = Pool<'a, Region>;
 /// [`RegionError::Full`], [`RegionError::Range`].
 pub(crate) fn register(
     regions: &mut Regions<'_>,
-    rng: &mut Rng,
+    secrets: &mut Secrets,
     generation: u32,
     options: RegionOptions,
 ) -> Result<RegisteredRegion, RegionError> {
@@ -129,14 +129,14 @@ pub(crate) fn register(
     let slot = regions
         .allocate(Region { generation, options, key: None, references: 0 })
         .ok_or(RegionError::Full)?;
-    let key = fresh_key(regions, rng, slot);
+    let key = fresh_key(regions, secrets, slot);
     Ok(RegisteredRegion { id: RegionId { slot: slot.raw(), generation }, key })
 }
 
 /// Gives a region a key that it did not have before: as many random bits as the size of the table leaves.
-fn fresh_key(regions: &mut Regions<'_>, rng: &mut Rng, slot: Idx<Region>) -> RegionKey {
+fn fresh_key(regions: &mut Regions<'_>, secrets: &mut Secrets, slot: Idx<Region>) -> RegionKey {
     let mask = slot_mask(regions.capacity());
-    let key = RegionKey((rng.next_u32() & !mask) | slot.raw());
+    let key = RegionKey((secrets.next_u32() & !mask) | slot.raw());
     regions.at_mut(slot).key = Some(key);
     key
 }
@@ -147,11 +147,11 @@ fn fresh_key(regions: &mut Regions<'_>, rng: &mut Rng, slot: Idx<Region>) -> Reg
 /// [`RegionError::NoRegion`].
 pub(crate) fn rekey(
     regions: &mut Regions<'_>,
-    rng: &mut Rng,
+    secrets: &mut Secrets,
     id: RegionId,
 ) -> Result<RegionKey, RegionError> {
     find(regions, id).ok_or(RegionError::NoRegion)?;
-    Ok(fresh_key(regions, rng, Idx::new(id.slot)))
+    Ok(fresh_key(regions, secrets, Idx::new(id.slot)))
 }
 
 /// Takes the key of a region away. Returns whether the key was alive in that protection domain.
@@ -262,6 +262,7 @@ pub(crate) const fn slot_mask(capacity: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::pool::{PoolHead, Slot};
+    use crate::rng::Keyed;
 
     const OPTIONS: RegionOptions = RegionOptions {
         length: 4096,
@@ -274,7 +275,7 @@ mod tests {
         let mut slots = [const { Slot::new(Region::EMPTY) }; 4];
         let mut head = PoolHead::new();
         let mut regions = Pool::new(&mut slots, &mut head).unwrap();
-        let region = register(&mut regions, &mut Rng::new(1), 9, OPTIONS).unwrap();
+        let region = register(&mut regions, &mut Secrets::new(Keyed::new([1, 2])), 9, OPTIONS).unwrap();
         test(&mut regions, region);
     }
 
@@ -309,7 +310,7 @@ mod tests {
             count_references(regions, &[segment], false);
             assert_eq!(deregister(regions, region.id), Ok(()));
             assert_eq!(deregister(regions, region.id), Err(RegionError::NoRegion));
-            let again = register(regions, &mut Rng::new(2), 10, OPTIONS).unwrap();
+            let again = register(regions, &mut Secrets::new(Keyed::new([3, 4])), 10, OPTIONS).unwrap();
             assert_eq!(again.id.slot, region.id.slot);
             assert!(
                 check_remote(regions, ProtectionDomain(7), region.key, 0x1000, 1, Access::REMOTE_WRITE)

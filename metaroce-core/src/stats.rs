@@ -109,6 +109,8 @@ pub struct EndpointStats {
     pub duplicates: u64,
     /// Data packets refused.
     pub refused: u64,
+    /// Packets whose key, bounds or rights did not allow what they wanted.
+    pub access_faults: u64,
     /// How often each limit was hit, in the order of [`Limit::ALL`].
     pub limits_hit: [u64; Limit::ALL.len()],
     /// Dropped datagrams by reason, in the order of [`DropReason::ALL`].

@@ -13,7 +13,7 @@ use crate::path::{Path, Transmission};
 use crate::pool::{Pool, PoolHead};
 use crate::region::Region;
 use crate::ring::{Ring, RingHead};
-use crate::rng::{Keyed, Rng};
+use crate::rng::{Keyed, Rng, Secrets};
 use crate::stats::{EndpointStats, Limit};
 use crate::storage::RawTables;
 use crate::stream::{Message, Queue, Receive, Stream, Work};
@@ -27,6 +27,7 @@ pub(crate) struct State {
     pub(crate) rng: Rng,
     /// Secret for cookies.
     pub(crate) secret: Keyed,
+    pub(crate) secrets: Secrets,
     pub(crate) incarnation: u64,
     pub(crate) stats: EndpointStats,
     pub(crate) ready: List<Connection, Ready>,
@@ -60,6 +61,7 @@ pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
     pub(crate) rng: &'a mut Rng,
     pub(crate) secret: &'a Keyed,
+    pub(crate) secrets: &'a mut Secrets,
     pub(crate) incarnation: u64,
     pub(crate) stats: &'a mut EndpointStats,
     pub(crate) ready: &'a mut List<Connection, Ready>,
@@ -95,6 +97,7 @@ impl<'a> View<'a> {
             config: &state.config,
             rng: &mut state.rng,
             secret: &state.secret,
+            secrets: &mut state.secrets,
             incarnation: state.incarnation,
             stats: &mut state.stats,
             ready: &mut state.ready,
@@ -185,6 +188,11 @@ impl<'a> View<'a> {
     pub(crate) fn has_event_room(&self) -> bool {
         let promised = self.events.len().saturating_add(*self.reserved);
         promised.saturating_add(self.event_margin() / 2) < self.events.capacity()
+    }
+
+    /// The message window that peers are granted: not more than half of the table could ever hold.
+    pub(crate) fn message_window(&self) -> u32 {
+        self.config.message_window.min((self.messages.capacity() / 2).max(1))
     }
 
     /// Events kept free of completions: four for every connection, two for every stream.

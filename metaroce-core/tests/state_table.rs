@@ -157,7 +157,9 @@ fn bring(state: ConnectionState) -> Case {
 }
 
 fn packet(case: &Case, kind: PacketType, emit: impl FnOnce(&mut [u8]) -> usize, pad: usize) -> Vec<u8> {
-    packets::sealed(case.seen.id[0], kind, Psn::new(0x1234_0000), emit, pad)
+    // Where the peer's PSNs on path 0 start.
+    let psn = Psn::new((case.seen.nonce[1] >> 32) as u32);
+    packets::sealed(case.seen.id[0], kind, psn, emit, pad)
 }
 
 fn control(case: &Case, control: &Control<'_>, pad: usize) -> Vec<u8> {

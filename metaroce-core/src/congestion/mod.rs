@@ -16,7 +16,7 @@ pub struct PathWindow {
     /// always have one packet.
     pub window_bytes: u64,
     /// Whatever else the algorithm needs; 0 at the start.
-    pub scratch: [u64; 6],
+    pub scratch: [u64; 8],
 }
 
 /// What the sender knows when feedback arrives for a path.

@@ -1,9 +1,9 @@
 //! Acknowledgements: when they go, what they carry, and over which path.
 
+use crate::connection::Connection;
 use crate::connection::output::{Sink, address, base};
-use crate::connection::{Connection, OwedReply};
 use crate::ids::{Csn, PathId, Psn};
-use crate::path::{Path, Received};
+use crate::path::{OwedReply, Path, Received};
 use crate::stream::{Stream, find};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -181,12 +181,15 @@ pub(crate) fn fill_replies(
     sink: &mut Sink<'_>,
 ) {
     while !sink.is_full() {
-        let replies = &mut view.connections.at_mut(connection).paths.replies;
-        let Some(OwedReply { path: id, token, stream }) = replies.iter_mut().find_map(Option::take) else {
+        let paths = &mut view.connections.at_mut(connection).paths;
+        if paths.replies == 0 {
             break;
-        };
-        let Some(at) = view.connections.at(connection).path(id) else { continue };
-        view.connections.at_mut(connection).paths.due &= !1u64.checked_shl(u32::from(id.0)).unwrap_or(0);
+        }
+        let number = paths.replies.trailing_zeros();
+        paths.replies &= paths.replies - 1;
+        paths.due &= !1u64.checked_shl(number).unwrap_or(0);
+        let at = Idx::new(paths.first.raw().wrapping_add(number));
+        let Some(OwedReply { token, stream }) = view.paths.at_mut(at).reply.take() else { continue };
         let (ack, refused) = build_for(view, now, connection, at);
         let named = find(view, connection, stream);
         let mut frames = StreamFrames::collect(view, connection);
@@ -194,8 +197,10 @@ pub(crate) fn fill_replies(
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
+        // Over any good path: where only the way back of the probed one is dead, the way there is not.
+        let back = next_ack_path(view, connection);
         let owner = view.connections.at(connection);
-        let path = view.paths.at(at);
+        let path = view.paths.at(back);
         let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
         let source = SourcePort::Path(path.source_port);
         sink.emit(|transmit| {

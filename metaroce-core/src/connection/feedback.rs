@@ -222,11 +222,15 @@ fn congest(
     let marked = ack.marked.wrapping_sub(path.sending.peer_marked);
     //= MR-ACK-30
     let stale = packets > u32::MAX >> 1 || packets == 0;
-    if stale || path.state != PathState::Good {
+    if stale {
         return;
     }
     path.sending.peer_packets = ack.packets;
     path.sending.peer_marked = ack.marked;
+    if path.state != PathState::Good {
+        // What a dead path's probes met says nothing of the route that it will take.
+        return;
+    }
     path.counters.marked += u64::from(marked.min(packets));
     let feedback = Feedback {
         now,

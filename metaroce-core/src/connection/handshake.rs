@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::config::ConnectOptions;
+use crate::connection::implicit::Meeting;
 use crate::connection::output::{Sink, address};
 use crate::connection::{
     Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, quota, reply,
@@ -72,7 +73,7 @@ fn own_terms(view: &View<'_>) -> Terms {
         mtu_bytes: view.config.mtu_bytes,
         paths: view.config.paths_per_plane.min(view.paths_per_connection),
         streams: view.streams.capacity(),
-        message_window: view.config.message_window,
+        message_window: view.message_window(),
         reads: view.config.reads_granted,
         initial_credits: view.config.initial_credits,
         checksum_out: true,
@@ -87,8 +88,8 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     let slot = view.connections.allocate(Connection { remote, ..Connection::EMPTY })?;
     let mask = slot_mask(view.connections.capacity());
     //= MR-HS-4
-    let local = WireConnectionId((view.rng.next_u32() & !mask) | slot.raw());
-    let local_nonce = view.rng.next_u64();
+    let local = WireConnectionId((view.secrets.next_u32() & !mask) | slot.raw());
+    let local_nonce = view.secrets.next_u64();
     let generation = *view.next_generation;
     *view.next_generation = generation.wrapping_add(1);
     let owner = view.connections.at_mut(slot);
@@ -179,10 +180,12 @@ fn on_connect(
         return Disposition::Consumed;
     }
     //= MR-HS-29
-    if connect.implicit
-        && let Some(crossing) = implicit::resolve(view, now, datagram.source, connect)
-    {
-        return take_as_accept(view, now, crossing, connect);
+    if connect.implicit {
+        match implicit::meet(view, datagram.source, connect) {
+            Meeting::New => {}
+            Meeting::Crossing(slot) => return answer_crossing(view, slot, connect),
+            Meeting::Doubted => return Disposition::Dropped(DropReason::UnexpectedState),
+        }
     }
     //= MR-HS-32
     if quota::is_used_up(view, datagram.source) {
@@ -268,7 +271,7 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
         //= MR-WIRE-10
         checksum_out: peer.wants_checksum,
     };
-    owner.outbound.window = peer.csn_window.min(1 << 21);
+    owner.outbound.window = peer.csn_window.clamp(1, 1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
     let window = view.csn_window;
     let (inbound, words) = view.inbound(slot);
@@ -294,19 +297,16 @@ pub(crate) const fn high(nonce: u64) -> u32 {
     (nonce >> 32) as u32
 }
 
-/// Two implicit CONNECTs crossed: the peer's is taken as its ACCEPT, and answered by one of ours, in case ours was lost.
-fn take_as_accept(
-    view: &mut View<'_>,
-    now: Instant,
-    slot: Idx<Connection>,
-    connect: &Connect<'_>,
-) -> Disposition {
-    // The same CONNECT again will find the connection by this.
-    let _entered = view.index.insert(key(Kind::Nonce, high(connect.nonce), low(connect.nonce)), slot.raw());
+/// Two implicit CONNECTs crossed: each is answered by an ACCEPT, whose echo of the nonce proves that its sender is the
+/// one that was asked. Until such an answer comes, nothing is believed.
+fn answer_crossing(view: &mut View<'_>, slot: Idx<Connection>, connect: &Connect<'_>) -> Disposition {
     //= MR-HS-27
-    let disposition = on_accept(view, now, slot, connect);
-    view.connections.at_mut(slot).owed.accept = true;
-    disposition
+    let owner = view.connections.at_mut(slot);
+    owner.ids.remote = connect.connection;
+    owner.ids.remote_nonce = connect.nonce;
+    owner.owed.accept = true;
+    view.mark_ready(slot);
+    Disposition::Consumed
 }
 
 fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
@@ -326,7 +326,12 @@ fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &
     owner.owed.connect = false;
     owner.owed.confirm = true;
     let own = owner.terms;
+    let implicit = owner.implicit;
     agree(view, slot, own, accept);
+    if implicit {
+        // If the peer's CONNECT crossed ours and comes again, it finds the connection by this.
+        let _entered = view.index.insert(key(Kind::Nonce, high(accept.nonce), low(accept.nonce)), slot.raw());
+    }
     let owner = view.connections.at_mut(slot);
     owner.clock.last_heard = now;
     owner.clock.last_progress = now;
@@ -465,7 +470,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
         paths: view.config.paths_per_plane.min(view.paths_per_connection),
         reads: view.config.reads_granted,
         held: view.config.reads_granted,
-        message_window: view.config.message_window,
+        message_window: view.message_window(),
         csn_window: view.csn_window,
         initial_credits: view.config.initial_credits,
         start_allowance_kib: view.config.window_bytes_max >> 10,

@@ -3,11 +3,9 @@
 use core::net::SocketAddr;
 
 use crate::connection::handshake::low;
-use crate::connection::{Connection, State, close, reply};
-use crate::event::CloseReason;
+use crate::connection::{Connection, State, paths, reply};
 use crate::index::Key;
 use crate::table::Idx;
-use crate::time::Instant;
 use crate::view::{Kind, View, key};
 use crate::wire::Connect;
 
@@ -41,23 +39,35 @@ pub(crate) fn leave(view: &mut View<'_>, slot: Idx<Connection>) {
     }
 }
 
-/// An implicit CONNECT meets what there is already. `Some`: it crossed ours, and counts as its answer. A connection
-/// that the peer must have forgotten, since it opens another, is over.
-pub(crate) fn resolve(
-    view: &mut View<'_>,
-    now: Instant,
-    source: SocketAddr,
-    connect: &Connect<'_>,
-) -> Option<Idx<Connection>> {
+/// What an implicit CONNECT meets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Meeting {
+    /// Nothing: it opens a connection.
+    New,
+    /// Our own CONNECT to the same peer and service.
+    Crossing(Idx<Connection>),
+    /// A connection that is there already.
+    Doubted,
+}
+
+/// Compares an implicit CONNECT with what there is already.
+///
+/// A peer that opens another connection must have forgotten the one that is there; but anyone can write such a CONNECT.
+/// So the peer is asked, by a PROBE of the old connection: if it has forgotten it, its RESET ends it, and its next
+/// CONNECT opens a new one.
+pub(crate) fn meet(view: &mut View<'_>, source: SocketAddr, connect: &Connect<'_>) -> Meeting {
     if connect.incarnation == view.incarnation {
         //= MR-HS-28
         // Connected to itself: two ends, two objects.
-        return None;
+        return Meeting::New;
     }
-    let slot = find(view, source, connect.service)?;
-    if matches!(view.connections.at(slot).state, State::Connecting { .. }) {
-        return Some(slot);
+    let Some(slot) = find(view, source, connect.service) else { return Meeting::New };
+    let owner = view.connections.at(slot);
+    if matches!(owner.state, State::Connecting { .. }) {
+        return Meeting::Crossing(slot);
     }
-    close::finish(view, now, slot, CloseReason::Reset);
-    None
+    if owner.takes_packets() {
+        paths::ask_for_life(view, slot);
+    }
+    Meeting::Doubted
 }

@@ -1,9 +1,9 @@
 //! Packets of an open connection: DATA, ACK, PROBE, PROBE_REPLY.
 
-use crate::connection::{Connection, OwedReply, State, ack, close, feedback, handshake, paths, reply};
+use crate::connection::{Connection, State, ack, close, feedback, handshake, paths, reply};
 use crate::delivery::Seen;
 use crate::memory::Memory;
-use crate::path::{Arrival, Due, Path, Verdict};
+use crate::path::{Arrival, Due, OwedReply, Path, Verdict};
 use crate::stats::DropReason;
 use crate::stream::{self, Judged};
 use crate::table::Idx;
@@ -29,6 +29,9 @@ pub(crate) fn on_packet(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     let owner = view.connections.at(slot);
+    if owner.remote.ip() != datagram.source.ip() {
+        return Disposition::Dropped(DropReason::BadProof);
+    }
     if let State::Resting { .. } = owner.state {
         if base.kind.takes_psn() {
             //= MR-CLS-10
@@ -73,6 +76,9 @@ fn on_data(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     if header.opcode == Opcode::Datagram {
+        if view.paths.at(at).received.has(base.psn) {
+            return Disposition::Duplicate;
+        }
         let taken = stream::on_datagram(view, slot, &header, payload, memory);
         enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, false);
         return if taken { Disposition::Consumed } else { Disposition::Dropped(DropReason::Datagram) };
@@ -196,16 +202,19 @@ fn on_probe(
     let Ok((probe, _padding)) = Probe::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
+    if !view.paths.at(at).received.is_plausible(base.psn) {
+        return Disposition::Dropped(DropReason::BadProof);
+    }
     let Some(slot) = handshake::find_local(view, base.connection) else {
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     //= MR-ACK-3
     enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, true);
-    let owed = OwedReply { path: base.path, token: probe.token, stream: probe.stream };
-    let replies = &mut view.connections.at_mut(slot).paths.replies;
-    if let Some(room) = replies.iter_mut().find(|reply| reply.is_none()) {
-        *room = Some(owed);
-    }
+    let path = view.paths.at_mut(at);
+    path.reply = Some(OwedReply { token: probe.token, stream: probe.stream });
+    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    view.connections.at_mut(slot).paths.replies |= bit;
+    view.mark_ready(slot);
     Disposition::Consumed
 }
 

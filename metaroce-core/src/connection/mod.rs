@@ -193,20 +193,12 @@ pub(crate) struct PathSet {
     pub(crate) burst: Option<(Idx<Path>, u8)>,
     /// The next acknowledgement goes on this path, if it is good.
     pub(crate) ack_cursor: u8,
-    /// PROBE_REPLYs owed.
-    pub(crate) replies: [Option<OwedReply>; 4],
+    /// Paths with a PROBE that has not been answered.
+    pub(crate) replies: u64,
     /// Stream that the next PROBE asks about.
     pub(crate) ask: Option<StreamId>,
     /// Payload bytes of a full packet: what every path in use carries.
     pub(crate) payload_bytes: u16,
-}
-
-/// A PROBE that has not been answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwedReply {
-    pub(crate) path: PathId,
-    pub(crate) token: u64,
-    pub(crate) stream: StreamId,
 }
 
 /// The streams of a connection.
@@ -340,7 +332,7 @@ impl Connection {
             again: 0,
             burst: None,
             ack_cursor: 0,
-            replies: [None; 4],
+            replies: 0,
             ask: None,
             payload_bytes: 0,
         },

@@ -462,7 +462,7 @@ fn fill_probes(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, s
                 return true;
             }
             view.paths.at_mut(at).timeouts.probe_owed = false;
-            let token = view.rng.next_u64();
+            let token = view.secrets.next_u64();
             send_probe(view, now, connection, at, token, 0, sink);
         }
     }

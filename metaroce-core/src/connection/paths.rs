@@ -3,10 +3,11 @@
 use crate::config::Config;
 use crate::congestion::WindowBounds;
 use crate::connection::Connection;
+use crate::connection::handshake::high;
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
-use crate::path::{MTU_BYTES_START, Path, Probing, Rtt, Timeouts};
-use crate::rng::Rng;
+use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt, Timeouts};
+use crate::rng::Secrets;
 use crate::stats::PathState;
 use crate::table::Idx;
 use crate::time::Instant;
@@ -49,19 +50,39 @@ pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
     //= MR-PATH-2
     // Neighbouring ports from a random start: no two paths of a connection share one, as far as the range allows.
     let start = view.rng.below(ports);
+    let ids = owner.ids;
     for (number, at) in (0u8..).zip(owner.path_indices()) {
         let port = first_port + (start + u32::from(number)) % ports.max(1);
         //= MR-HS-7
-        let psn = Psn::new(view.rng.next_u32());
+        let psn = psn_first(ids.local_nonce, number);
         let path = view.paths.at_mut(at);
         *path =
             Path { id: PathId(number), source_port: u16::try_from(port).unwrap_or(u16::MAX), ..Path::EMPTY };
+        path.received = Received::starting_at(psn_first(ids.remote_nonce, number));
         path.sending.psn_first = psn;
         path.sending.psn_next = psn;
         path.sending.tolerance = u32::from(view.config.reorder_tolerance);
         view.config.congestion.on_start(&mut path.window, &bounds);
-        begin_mtu_search(path, view.rng, view.connections.at(connection).terms.mtu_bytes);
+        begin_mtu_search(path, view.secrets, view.connections.at(connection).terms.mtu_bytes);
     }
+    view.mark_ready(connection);
+}
+
+/// The first PSN of a path: spread over the number space by path, from a number that only the two ends know, so that
+/// the receiver can tell a PSN that its peer cannot have reached.
+fn psn_first(nonce: u64, path: u8) -> Psn {
+    Psn::new(high(nonce).wrapping_add(u32::from(path).wrapping_mul(0x9e37_79b9)))
+}
+
+/// Has one good path ask whether the peer is still there, in turn: a route that fails in one direction must not decide
+/// it for all.
+pub(crate) fn ask_for_life(view: &mut View<'_>, connection: Idx<Connection>) {
+    let owner = view.connections.at(connection);
+    let good = || owner.path_indices().filter(|&at| view.paths.at(at).takes_data());
+    let count = u32::try_from(good().count()).unwrap_or(0);
+    let turn = view.rng.below(count);
+    let asked = good().nth(turn as usize).unwrap_or(owner.paths.first);
+    view.paths.at_mut(asked).timeouts.probe_owed = true;
     view.mark_ready(connection);
 }
 
@@ -70,11 +91,11 @@ const HEADER: u16 = 80;
 const _: () = assert!(HEADER as usize == DATA_HEADER_BYTES_MAX);
 
 /// Starts the search for the largest packet that the path's route carries.
-fn begin_mtu_search(path: &mut Path, rng: &mut Rng, mtu_bytes: u16) {
+fn begin_mtu_search(path: &mut Path, secrets: &mut Secrets, mtu_bytes: u16) {
     path.probing = Probing {
         mtu_bytes: MTU_BYTES_START,
         candidate_bytes: if mtu_bytes > MTU_BYTES_START { mtu_bytes } else { 0 },
-        token: rng.next_u64(),
+        token: secrets.next_u64(),
         tries: 0,
         deadline: Instant::FAR_FUTURE,
         owed: mtu_bytes > MTU_BYTES_START,
@@ -112,7 +133,7 @@ pub(crate) fn on_probe_missed(view: &mut View<'_>, now: Instant, connection: Idx
         probing.tries = 0;
     }
     probing.deadline = Instant::FAR_FUTURE;
-    probing.token = view.rng.next_u64();
+    probing.token = view.secrets.next_u64();
     //= MR-PATH-34
     if probing.tries >= MTU_TRIES {
         probing.tries = 0;
@@ -248,7 +269,7 @@ pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<P
     let path = view.paths.at_mut(at);
     path.move_to(port);
     path.rtt = Rtt::NEW;
-    begin_mtu_search(path, view.rng, mtu_bytes);
+    begin_mtu_search(path, view.secrets, mtu_bytes);
     set_payload(view, connection);
     view.mark_ready(connection);
 }
@@ -320,8 +341,10 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
 
 /// The revival timer of a suspect, dead or returning path: it dies, or is probed again.
 pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    // A path that was dead for long, or just moved, knows no RTT of its own; its siblings do.
+    let siblings = view.connections.at(connection).rtt_ns(&view.paths, view.config);
     let path = view.paths.at_mut(at);
-    let base = path.rtt.smoothed_or(view.config.rtt_ns_initial).saturating_mul(3);
+    let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
     match path.state {
         PathState::Good => {
             path.timeouts.revival = Instant::FAR_FUTURE;

@@ -246,11 +246,7 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     }
     if silent >= config.keepalive_ns && now.since(clock.last_keepalive) >= every {
         view.connections.at_mut(slot).clock.last_keepalive = now;
-        let owner = view.connections.at(slot);
-        let asked =
-            owner.path_indices().find(|&at| view.paths.at(at).takes_data()).unwrap_or(owner.paths.first);
-        view.paths.at_mut(asked).timeouts.probe_owed = true;
-        view.mark_ready(slot);
+        paths::ask_for_life(view, slot);
     }
 }
 

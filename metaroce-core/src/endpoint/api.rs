@@ -24,7 +24,7 @@ impl<S: Storage> Endpoint<S> {
         let mut view = self.view().ok_or(RegionError::Full)?;
         let generation = *view.next_generation;
         *view.next_generation = generation.wrapping_add(1);
-        region::register(&mut view.regions, view.rng, generation, options)
+        region::register(&mut view.regions, view.secrets, generation, options)
     }
 
     /// Forgets a region. Afterwards no packet reaches it.
@@ -43,7 +43,7 @@ impl<S: Storage> Endpoint<S> {
     /// [`RegionError::NoRegion`].
     pub fn rekey_region(&mut self, region: RegionId) -> Result<RegionKey, RegionError> {
         let mut view = self.view().ok_or(RegionError::NoRegion)?;
-        region::rekey(&mut view.regions, view.rng, region)
+        region::rekey(&mut view.regions, view.secrets, region)
     }
 
     /// Opens a connection. Streams may be opened and work posted at once; [`Event::Connected`](crate::Event) or

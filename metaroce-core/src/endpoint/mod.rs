@@ -9,7 +9,7 @@ use crate::index::IndexHead;
 use crate::list::List;
 use crate::pool::PoolHead;
 use crate::ring::RingHead;
-use crate::rng::{Keyed, Rng};
+use crate::rng::{Keyed, Rng, Secrets};
 use crate::stats::EndpointStats;
 use crate::storage::{Sizes, Storage, has_sizes};
 use crate::view::{State, View};
@@ -87,9 +87,11 @@ impl<S: Storage> Endpoint<S> {
         //= MR-SEC-8
         let mut rng = Rng::new(config.seed);
         let secret = Keyed::new([rng.next_u64(), rng.next_u64()]);
-        let incarnation = rng.next_u64();
+        let mut secrets = Secrets::new(Keyed::new([rng.next_u64(), rng.next_u64()]));
+        let incarnation = secrets.next_u64();
         let state = State {
             secret,
+            secrets,
             incarnation,
             stats: EndpointStats::default(),
             ready: List::EMPTY,

@@ -7,10 +7,14 @@ use crate::wire::{ACK_FLAG_EMPTY, AckBody, Vector256};
 
 /// The largest PSN moves by at most this much between two acknowledgements (the vector has 256 bits).
 const LARGEST_STEP_MAX: u32 = 192;
+/// Transmissions in a row of which none arrives, at most.
+const PSN_STEP_MAX: u32 = 1 << 20;
 
 /// What one path has received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
+    /// The PSN with which the peer starts.
+    first: Psn,
     /// The largest PSN, its transmit timestamp and when it came; `None` before the first packet.
     newest: Option<Newest>,
     accepted: Vector256,
@@ -54,6 +58,7 @@ pub(crate) enum Due {
 
 impl Received {
     pub(crate) const NEW: Self = Self {
+        first: Psn::new(0),
         newest: None,
         accepted: Vector256::EMPTY,
         refused: Vector256::EMPTY,
@@ -64,6 +69,25 @@ impl Received {
         told: None,
         told_marked: 0,
     };
+
+    /// Nothing yet; the peer starts with `first`.
+    pub(crate) const fn starting_at(first: Psn) -> Self {
+        Self { first, ..Self::NEW }
+    }
+
+    /// Whether the peer can have come to `psn`: what only carries a PSN, and no CSN that is checked, must not move the
+    /// vector to where no packet of the peer's is ever entered again.
+    pub(crate) fn is_plausible(&self, psn: Psn) -> bool {
+        let largest = self.newest.map_or(self.first, |newest| newest.psn);
+        largest.distance(psn).unsigned_abs() <= PSN_STEP_MAX
+    }
+
+    /// Whether `psn` was entered before, as far as the vector tells.
+    pub(crate) fn has(&self, psn: Psn) -> bool {
+        let Some(newest) = self.newest else { return false };
+        u32::try_from(psn.distance(newest.psn))
+            .is_ok_and(|back| self.accepted.contains(back) || self.refused.contains(back))
+    }
 
     /// Whether an acknowledgement must be written down before `psn` is entered, or else the vector would lose
     /// packets that no acknowledgement told of.

@@ -48,6 +48,8 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
     }
     requester::refresh(view, now, stream);
     requester::complete_ready(view, now, stream);
+    // With nothing left to complete, the stream ends here.
+    advance(view, now, stream);
 }
 
 /// One request can only fail from now on: nothing more is cut, and what is in flight goes on only to get its verdict.

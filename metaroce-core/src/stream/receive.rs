@@ -143,7 +143,8 @@ pub(crate) fn post_recv(
         view.receives.free(slot);
         return Err(PostError::Full);
     }
-    let starved = responder.receives.is_empty() || responder.wanted == index;
+    let starved = responder.unclaimed == 0 || responder.wanted == index;
+    responder.unclaimed = responder.unclaimed.saturating_add(1);
     responder.receives.push_back(&mut view.receives, slot);
     responder.posted = index.plus(1);
     *view.reserved = view.reserved.saturating_add(1);

@@ -269,6 +269,10 @@ pub(crate) fn on_response(
         _ => matches!(work.kind, WorkKind::Atomic { .. }),
     };
     if !fits || !right {
+        if work.failed.is_none() {
+            //= MR-DLV-18
+            ending::end_stream(view, now, stream, Status::RemoteInvalid);
+        }
         return None;
     }
     let placed = if header.opcode == Opcode::AtomicResponse {

@@ -29,6 +29,8 @@ pub struct Responder {
     pub(crate) receives: List<Receive, Posted>,
     /// Tagged receives that nothing has matched.
     pub(crate) tagged: List<Receive, Posted>,
+    /// Posted receives that no message has claimed.
+    pub(crate) unclaimed: u32,
     /// Count of the next tagged message that has not come.
     pub(crate) next_tagged: ReceiveIndex,
     pub(crate) unordered_match: bool,
@@ -63,6 +65,7 @@ impl Responder {
         messages: List::EMPTY,
         receives: List::EMPTY,
         tagged: List::EMPTY,
+        unclaimed: 0,
         next_tagged: ReceiveIndex::new(0),
         unordered_match: false,
         queue: Idx::NONE,
@@ -174,9 +177,13 @@ fn open_message(
 ) -> Result<Idx<Message>, NackReason> {
     let connection = view.streams.at(stream).connection;
     //= MR-STR-8
-    let quota = view.messages.capacity() - view.messages.capacity() / 4;
+    // The message that is next may use the last quarter of the table: were it full of successors, which all wait for
+    // that one, nothing would ever go on.
+    let next = view.streams.at(stream).responder.expected == header.msn && header.match_bits.is_none();
+    let kept = if next { 0 } else { (view.messages.capacity() / 4).max(1) };
+    let quota = view.messages.capacity().saturating_sub(kept);
     let open = view.connections.at(connection).streams.messages;
-    if view.messages.available() == 0 || open >= quota.max(1) {
+    if view.messages.available() <= kept || (!next && open >= quota.max(1)) {
         view.hit(Limit::Messages);
         return Err(NackReason::NoSlot);
     }
@@ -252,7 +259,9 @@ fn claim(
     //= MR-OP-3
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);
     if own && receive.capacity >= needed {
-        receive.claimed = Some(header.msn);
+        let fresh = receive.claimed.replace(header.msn).is_none();
+        let unclaimed = &mut view.streams.at_mut(stream).responder.unclaimed;
+        *unclaimed = unclaimed.saturating_sub(u32::from(fresh));
         return Ok(slot);
     }
     // It is reported when the receives before it are, with the end of the stream.
@@ -279,6 +288,7 @@ fn check(
         return Ok(reached);
     }
     //= MR-MEM-4
+    view.stats.access_faults += 1;
     fail(view, now, stream, header.msn, Status::RemoteAccess);
     Err(NackReason::Access)
 }
