@@ -357,7 +357,8 @@ fn an_unverified_address_gets_no_more_than_it_sent() {
     let mut b = vec![0; 640];
     base.emit(&mut b).unwrap();
     Control::Connect(connect).emit(&mut b[20..]).unwrap();
-    let _b = sealed(b);
+    let b = sealed(b);
+    let _ = net.inject(1, victim, &b);
     net.settle();
     let mut acc = None;
     for e in net.hosts[1].take_events() {
@@ -548,8 +549,9 @@ fn a_spoofed_implicit_connect_does_not_end_a_connection() {
     let mut b = vec![0; 640];
     base.emit(&mut b).unwrap();
     Control::Connect(connect).emit(&mut b[20..]).unwrap();
-    let _b = sealed(b);
-    let _from = net.hosts[0].address;
+    let b = sealed(b);
+    let from = net.hosts[0].address;
+    let _ = net.inject(1, from, &b);
     net.run_for(100 * MS);
     let y = closed(&mut net, 1);
     assert!(y.1.is_empty());
