@@ -178,15 +178,16 @@ pub(crate) fn fill_replies(
             break;
         };
         let Some(at) = view.connections.at(connection).path(id) else { continue };
-        view.connections.at_mut(connection).paths.due &= !1u64.checked_shl(u32::from(id.0)).unwrap_or(0);
         let (ack, refused) = build_for(view, now, connection, at);
         let named = find(view, connection, stream);
         let mut frames = StreamFrames::collect(view, connection);
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
+        // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
+        let by = next_ack_path(view, connection);
         let owner = view.connections.at(connection);
-        let path = view.paths.at(at);
+        let path = view.paths.at(by);
         let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
         let source = SourcePort::Path(path.source_port);
         sink.emit(|transmit| {

@@ -144,7 +144,7 @@ fn open_message(
     stream: Idx<Stream>,
     header: &DataHeader,
 ) -> Result<Idx<Message>, NackReason> {
-    if view.messages.available() == 0 {
+    if !has_slot(view, stream, header) {
         return Err(NackReason::NoSlot);
     }
     let effect = match header.opcode {
@@ -183,6 +183,17 @@ fn open_message(
     }
     view.streams.at_mut(stream).responder.messages.push_back(&mut view.messages, slot);
     Ok(slot)
+}
+
+/// Whether there is room for a message, and for its response if it has one. What must wait for predecessors leaves some
+/// of it to messages that need not, or else it could wait for ever for those.
+fn has_slot(view: &View<'_>, stream: Idx<Stream>, header: &DataHeader) -> bool {
+    let next = view.streams.at(stream).responder.expected == header.msn;
+    let kept = if next { 0 } else { view.streams.capacity().min(view.messages.capacity() / 2) };
+    let responds = !matches!(header.opcode, Opcode::Send | Opcode::Write);
+    // Requests leave a quarter of the works to responses.
+    let kept_works = if next { 0 } else { view.works.capacity() / 8 };
+    view.messages.available() > kept && (!responds || view.works.available() > kept_works)
 }
 
 /// The receive that a message consumes, if it is posted, large enough, and no other message's.
