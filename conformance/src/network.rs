@@ -130,7 +130,7 @@ pub struct Traffic {
     pub hash: u64,
 }
 
-/// A seeded decision about one datagram: return `true` to lose it.
+/// A decision of the test about one datagram: what `true` means says the field.
 pub type Filter = Box<dyn FnMut(usize, &Transmit) -> bool>;
 
 /// Hosts, links and a clock.
@@ -145,6 +145,8 @@ pub struct Network<S: Storage> {
     pub filter: Option<Filter>,
     /// Sees every datagram sent.
     pub observer: Option<Box<dyn Observer>>,
+    /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
+    pub marker: Option<Filter>,
     now: Instant,
     random: Random,
     transit: BinaryHeap<Reverse<InTransit>>,
@@ -174,6 +176,7 @@ impl<S: Storage> Network<S> {
             traffic: Traffic::default(),
             filter: None,
             observer: None,
+            marker: None,
             now: Instant::from_nanos(1_000_000),
             random: Random::new(seed),
             transit: BinaryHeap::new(),
@@ -322,7 +325,8 @@ impl<S: Storage> Network<S> {
             let length = random.below(bytes.len() as u64);
             bytes.truncate(usize::try_from(length).unwrap_or(0));
         }
-        let marked = random.chance(faults.marking) && transmit.ecn == Ecn::Ect0;
+        let chosen = self.marker.as_mut().is_some_and(|marker| marker(from, transmit));
+        let marked = (random.chance(faults.marking) || chosen) && transmit.ecn == Ecn::Ect0;
         let ecn_bits = if marked { Ecn::Ce.bits() } else { transmit.ecn.bits() };
         let copies = 1 + u64::from(random.chance(faults.duplication));
         for copy in 0..copies {

@@ -3,7 +3,7 @@
 use crate::congestion::Feedback;
 use crate::connection::{Connection, close, paths};
 use crate::delivery::{Cause, Place};
-use crate::path::{Judge, Path, Transmission, Verdict};
+use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
 use crate::stats::{DropReason, PathState};
 use crate::stream;
 use crate::table::Idx;
@@ -136,6 +136,9 @@ fn on_delivered(
     Judge::on_delivered(&mut path.sending, transmission);
     //= MR-PATH-25
     path.counters.delivered += 1;
+    if transmission.bytes > MTU_BYTES_START {
+        path.probing.large_lost = 0;
+    }
     path.timeouts.since = now;
     path.timeouts.pto_count = 0;
     if path.state == PathState::Good {
@@ -155,7 +158,9 @@ fn on_delivered(
             path.rtt.on_sample(now, age - hold);
         }
     }
-    view.connections.at_mut(connection).clock.last_progress = now;
+    let clock = &mut view.connections.at_mut(connection).clock;
+    clock.last_progress = now;
+    clock.progress_sent_at = clock.progress_sent_at.max(transmission.sent_at);
     let (packet, csn) = (transmission.packet, transmission.csn);
     let waits =
         view.packets.get(packet).is_some_and(|entry| entry.csn == csn && entry.connection == connection);
@@ -196,6 +201,7 @@ fn on_lost(
     view.paths.at_mut(at).counters.lost += 1;
     tally.lost = tally.lost.saturating_add(1);
     view.connections.at_mut(connection).stats.lost += 1;
+    paths::on_packet_lost(view, connection, at, transmission.bytes);
     let current = view.packets.get(packet).is_some_and(|entry| {
         entry.csn == csn
             && entry.connection == connection

@@ -234,6 +234,8 @@ pub(crate) struct Clock {
     pub(crate) last_heard: Instant,
     /// When something was last told delivered, and on which path.
     pub(crate) last_progress: Instant,
+    /// When the newest transmission was sent that was told delivered, of any path.
+    pub(crate) progress_sent_at: Instant,
     /// When there was last nothing under way: from here a silent peer counts.
     pub(crate) busy_since: Instant,
     /// When delayed acknowledgements are due.
@@ -355,6 +357,7 @@ impl Connection {
             armed: Instant::FAR_FUTURE,
             last_heard: Instant::ZERO,
             last_progress: Instant::ZERO,
+            progress_sent_at: Instant::ZERO,
             busy_since: Instant::ZERO,
             ack_at: Instant::FAR_FUTURE,
             last_keepalive: Instant::ZERO,

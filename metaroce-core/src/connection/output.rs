@@ -109,20 +109,25 @@ pub(crate) fn fill(
             break;
         }
     }
-    let starved = is_starved(view, connection);
-    fill_probes(view, now, connection, sink) || starved
+    fill_probes(view, now, connection, sink) || is_starved(view, connection)
 }
 
-/// Whether only the want of an entry in a shared table stops the connection: it has to be asked again, since no event
-/// of its own will tell when there is one.
+/// Whether the endpoint's tables, which all connections share, are what keeps the connection from sending. It stays in
+/// line then: nothing of its own would tell it that there is room again.
 fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
-    if view.packets.available() > 0 && view.transmissions.available() > 0 {
-        return false;
-    }
     let owner = view.connections.at(connection);
     //= MR-STR-29
-    let new = !owner.streams.scheduled.is_empty() || !owner.streams.responses.is_empty();
-    new || !owner.renewed.is_empty() || owner.paths.again != 0
+    let has_work = owner.paths.again != 0
+        || !owner.renewed.is_empty()
+        || !owner.streams.responses.is_empty()
+        || !owner.streams.scheduled.is_empty();
+    has_work && (view.transmissions.available() == 0 || !has_packet_for_request(view))
+}
+
+/// Whether a request may take a packet. A quarter of the table is kept for responses: else requests that wait, refused,
+/// until the peer has sent its responses could keep ours from being sent, and the peer's likewise.
+fn has_packet_for_request(view: &View<'_>) -> bool {
+    view.packets.available() > view.packets.capacity() / 4
 }
 
 /// Sends one packet that goes again, of the first path that has one and room.
@@ -237,7 +242,7 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
 
 /// The work whose turn it is: responses and requests alternate, streams go round robin by message piece.
 fn next_work(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> Option<Idx<Work>> {
-    let stream = next_stream(view, now, connection);
+    let stream = if has_packet_for_request(view) { next_stream(view, now, connection) } else { None };
     let owner = view.connections.at_mut(connection);
     let streams = &mut owner.streams;
     let response = streams.responses.front();

@@ -6,7 +6,8 @@ use crate::connection::Connection;
 use crate::connection::handshake::high;
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
-use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt, Timeouts};
+use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt, Timeouts, Transmission, remove};
+use crate::pool::Pool;
 use crate::rng::Secrets;
 use crate::stats::PathState;
 use crate::table::Idx;
@@ -24,6 +25,11 @@ const MTU_AGAIN_NS: u64 = 10_000_000_000;
 const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 /// Longest delay between two probes of a dead path, ns.
 const REVIVAL_NS_MAX: u64 = 100_000_000;
+/// RTO floors after which a transmission on a dead path is forgotten: the longest RTO.
+const FORGET_RTOS: u64 = 100;
+/// Losses in a row of packets larger than every route carries, while others were delivered, after which the path's
+/// MTU is searched for again.
+const LARGE_LOSSES: u8 = 8;
 /// Answers that bring a dead path back.
 const ANSWERS: u32 = 3;
 
@@ -99,7 +105,24 @@ fn begin_mtu_search(path: &mut Path, secrets: &mut Secrets, mtu_bytes: u16) {
         tries: 0,
         deadline: Instant::FAR_FUTURE,
         owed: mtu_bytes > MTU_BYTES_START,
+        large_lost: 0,
     };
+}
+
+/// A packet of `bytes` was lost. If only large ones are, the route may carry less than it did.
+pub(crate) fn on_packet_lost(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, bytes: u16) {
+    let path = view.paths.at_mut(at);
+    if bytes <= MTU_BYTES_START {
+        return;
+    }
+    path.probing.large_lost = path.probing.large_lost.saturating_add(1);
+    if path.probing.large_lost >= LARGE_LOSSES {
+        let mtu_bytes = view.connections.at(connection).terms.mtu_bytes;
+        begin_mtu_search(path, view.secrets, mtu_bytes);
+        set_payload(view, connection);
+        move_again(view, connection, at);
+        view.mark_ready(connection);
+    }
 }
 
 /// The padded probe under way was answered.
@@ -231,6 +254,16 @@ pub(crate) fn send_again(
     let bytes = view.packets.at(packet).bytes_max();
     let target =
         if view.paths.at(home).takes(bytes) { home } else { best_other(view, connection, home, bytes) };
+    queue_again(view, connection, packet, target, cause);
+}
+
+fn queue_again(
+    view: &mut View<'_>,
+    connection: Idx<Connection>,
+    packet: Idx<Packet>,
+    target: Idx<Path>,
+    cause: Cause,
+) {
     let path = view.paths.at_mut(target);
     path.sending.again.push_back(&mut view.packets, packet);
     view.packets.at_mut(packet).place = Place::Again { path: target, cause };
@@ -274,13 +307,19 @@ pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<P
     view.mark_ready(connection);
 }
 
-/// A retransmission timeout of a path. What is in flight goes again elsewhere if another path has progressed since;
-/// if none has, the peer may be paused, and only the oldest packet goes again.
+/// A retransmission timeout of a path. What is in flight goes again elsewhere if another path has progressed since,
+/// with something sent well after what is unanswered here: the last acknowledgements of a peer that pauses do not come
+/// in the order of sending, and tell nothing. If none has, the peer may be paused, or only this path had anything to
+/// send: the oldest packet alone goes again, elsewhere, to find out.
 pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let owner = view.connections.at(connection);
     let bounds = bounds(owner, view.config);
-    let others_progress = owner.clock.last_progress > view.paths.at(at).timeouts.since;
     //= MR-PATH-15
+    let others_progress = oldest_unanswered(view, at).is_some_and(|sent_at| {
+        let path = view.paths.at(at);
+        let margin = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
+        owner.clock.progress_sent_at > sent_at.after(margin)
+    });
     let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
@@ -294,6 +333,20 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         //= MR-PATH-16
         rescue(view, connection, at, 1);
     }
+}
+
+/// When the oldest transmission was sent that a path waits for. O(rescued transmissions of the path).
+fn oldest_unanswered(view: &View<'_>, at: Idx<Path>) -> Option<Instant> {
+    let in_flight = &view.paths.at(at).sending.in_flight;
+    let mut cursor = in_flight.front();
+    while let Some(slot) = cursor {
+        let transmission = view.transmissions.at(slot);
+        if !transmission.rescued {
+            return Some(transmission.sent_at);
+        }
+        cursor = in_flight.next(&view.transmissions, slot);
+    }
+    None
 }
 
 /// No new data on the path; everything in flight goes again on others; a probe asks after it.
@@ -310,7 +363,7 @@ fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: I
     view.mark_ready(connection);
 }
 
-/// Sends up to `count` of the oldest packets in flight on a path again. O(transmissions of the path).
+/// Sends up to `count` of the oldest packets in flight on a path again, on others. O(transmissions of the path).
 fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) {
     let mut cursor = view.paths.at(at).sending.in_flight.front();
     let mut rescued = 0;
@@ -333,7 +386,8 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
                 && entry.place == (Place::InFlight { path: at, psn })
         });
         if current {
-            send_again(view, connection, packet, at, Cause::Timeout);
+            let target = best_other(view, connection, at, view.packets.at(packet).bytes_max());
+            queue_again(view, connection, packet, target, Cause::Timeout);
             rescued += 1;
         }
     }
@@ -353,9 +407,6 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         PathState::Suspect => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = 0;
-            // All of it goes again elsewhere. What is still told delivered is not waited for: a route that is dead for
-            // long would keep the entries of the shared table for as long.
-            path.sending.forget(&mut view.transmissions);
         }
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Dead;
@@ -364,12 +415,27 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     }
     path.timeouts.answers = 0;
     path.timeouts.probe_owed = true;
+    forget_old(path, &mut view.transmissions, now, view.config.rto_ns_min.saturating_mul(FORGET_RTOS));
+    let path = view.paths.at_mut(at);
     //= MR-PATH-19
     let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
     path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
     //= MR-PATH-21
     // Each try takes another route: where the fabric has one that works, it is found.
     repath(view, connection, at);
+}
+
+/// Gives back what a path that is down sent longer than `age_ns` ago, its PROBEs above all: no answer is awaited any
+/// more, and an answer that comes after all is one to something sent, but changes nothing.
+fn forget_old(path: &mut Path, transmissions: &mut Pool<'_, Transmission>, now: Instant, age_ns: u64) {
+    while let Some(oldest) = path.sending.in_flight.front() {
+        let transmission = transmissions.at(oldest);
+        let current = !transmission.packet.is_none() && !transmission.rescued;
+        if current || now.since(transmission.sent_at) < age_ns {
+            break;
+        }
+        remove(&mut path.sending, transmissions, oldest);
+    }
 }
 
 /// A transmission of the present route was told delivered on a path that was not good.

@@ -8,7 +8,7 @@ pub use received::Received;
 pub(crate) use received::{Arrival, Due, Verdict};
 pub use rtt::Rtt;
 pub use sent::Transmission;
-pub(crate) use sent::{Delivered, InFlight, Judge};
+pub(crate) use sent::{Delivered, InFlight, Judge, remove};
 
 use crate::congestion::PathWindow;
 use crate::delivery::{Packet, Queued};
@@ -99,6 +99,8 @@ pub struct Probing {
     /// When the padded probe is taken for lost.
     pub(crate) deadline: Instant,
     pub(crate) owed: bool,
+    /// Packets larger than [`MTU_BYTES_START`] lost since one was delivered.
+    pub(crate) large_lost: u8,
 }
 
 /// Counters since the path was made.
@@ -152,6 +154,7 @@ impl Path {
             tries: 0,
             deadline: Instant::FAR_FUTURE,
             owed: false,
+            large_lost: 0,
         },
         counters: Counters { sent: 0, delivered: 0, lost: 0, marked: 0, timeouts: 0, repaths: 0 },
     };
