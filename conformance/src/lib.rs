@@ -4,6 +4,7 @@
 //! in virtual time; everything follows from one seed.
 
 mod memory;
+pub mod model;
 mod network;
 mod random;
 
