@@ -12,6 +12,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use metaroce::mio::{Blocking, BlockingError};
+use metaroce::wire::RejectReason;
+use metaroce::{CloseReason, ConnectOptions, Event};
 use serde_json::Value;
 use support::noise;
 use support::program::{Outcome, Place, Running, Server, run};
@@ -201,6 +204,49 @@ fn a_host_that_does_not_exist_or_answer_has_a_clear_error() {
     let error = run(command.arg("put").arg(&file).arg(&address), LIMIT).expect_failure();
     assert!(error.contains(&format!("no answer from {address}")), "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_server_of_another_version_is_named() {
+    let mut server = Blocking::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.driver().local_address().to_string();
+    let refuser = std::thread::spawn(move || {
+        let end = Instant::now() + LIMIT;
+        while Instant::now() < end {
+            let event = server.wait_event(Duration::from_millis(200)).unwrap();
+            if let Some(Event::Incoming { connection, .. }) = event {
+                let reason = RejectReason::Application(RejectReason::APPLICATION_CODE_MIN + 9);
+                server.driver_mut().reject(connection, reason, &[]).unwrap();
+                let _ = server.wait_event(Duration::from_millis(500));
+                return;
+            }
+        }
+    });
+    let mut command = Place::here().metaroce();
+    let error = run(command.args(["get", "a", &address]), LIMIT).expect_failure();
+    refuser.join().unwrap();
+    assert!(error.contains("speaks version 9 of the file protocol, this program version 1"), "{error}");
+}
+
+#[test]
+fn a_client_of_another_version_or_kind_is_refused() {
+    let setup = Setup::new();
+    let remote = setup.server.address.parse().unwrap();
+    let (file, other) = (0x6669_6c65, 7);
+    let told = RejectReason::Application(RejectReason::APPLICATION_CODE_MIN + 1);
+    for (service, private_data, expected) in [
+        (file, b"MRfile\x00\x02".as_slice(), told),
+        (file, b"something", RejectReason::NoListener),
+        (other, b"MRfile\x00\x01", RejectReason::NoListener),
+    ] {
+        let mut client = Blocking::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let options = ConnectOptions { service, private_data, ..ConnectOptions::to(remote) };
+        let refused = client.connect_with(options, Duration::from_secs(5));
+        let Err(BlockingError::Closed(CloseReason::Rejected(reason))) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(reason, expected);
+    }
 }
 
 #[test]

@@ -1,13 +1,20 @@
 //! Tools that prove an implementation of MetaRoCE: an in-memory network with seeded faults, and what is built on it.
 //!
 //! [`Network`] joins endpoints of the real core by links that lose, duplicate, reorder, corrupt, truncate and mark,
-//! in virtual time; everything follows from one seed.
+//! in virtual time; everything follows from one seed. [`trace`] shows what it carries, and writes captures.
 
 mod memory;
 pub mod model;
 mod network;
 mod random;
+pub mod spec;
+pub mod trace;
 
 pub use memory::HostMemory;
 pub use network::{Faults, Host, Network, Traffic};
 pub use random::Random;
+
+/// Compiles the examples of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

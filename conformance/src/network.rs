@@ -9,6 +9,7 @@ use metaroce_core::{
     ProtectionDomain, RegionOptions, RegisteredRegion, SourcePort, Storage, TableChecksum, Transmit,
 };
 
+use crate::trace::{Observer, Record};
 use crate::{HostMemory, Random};
 
 /// Calls of `handle_timeout` and `poll_transmit` for one instant before the endpoint counts as stuck.
@@ -144,6 +145,8 @@ pub struct Network<S: Storage> {
     pub filter: Option<Filter>,
     /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
     pub marker: Option<Filter>,
+    /// Sees every datagram sent.
+    pub observer: Option<Box<dyn Observer>>,
     now: Instant,
     random: Random,
     transit: BinaryHeap<Reverse<InTransit>>,
@@ -173,6 +176,7 @@ impl<S: Storage> Network<S> {
             traffic: Traffic::default(),
             filter: None,
             marker: None,
+            observer: None,
             now: Instant::from_nanos(1_000_000),
             random: Random::new(seed),
             transit: BinaryHeap::new(),
@@ -299,7 +303,14 @@ impl<S: Storage> Network<S> {
         let filtered = self.filter.as_mut().is_some_and(|filter| filter(from, transmit));
         let faults = self.faults;
         let random = &mut self.random;
-        let (Some(to), false, false) = (to, filtered, random.chance(faults.loss)) else {
+        let lost = to.is_none() | filtered | random.chance(faults.loss);
+        if let Some(observer) = &mut self.observer {
+            let Transmit { destination, ecn, .. } = *transmit;
+            let time_ns = self.now.as_nanos();
+            let bytes = &bytes[..];
+            observer.on_datagram(&Record { time_ns, from, to, source, destination, ecn, bytes, lost });
+        }
+        let (Some(to), false) = (to, lost) else {
             self.traffic.lost += 1;
             return;
         };

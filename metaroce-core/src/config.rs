@@ -29,6 +29,8 @@ pub struct Limits {
     pub messages: u32,
     /// Packets in flight of all connections together: sent, not yet judged by the peer. 16 to 2^24.
     pub packets: u32,
+    /// Queues of receives: shared ones, and those that take datagrams. 1 to 2^16.
+    pub queues: u32,
     /// Registered regions. 1 to 2^20.
     pub regions: u32,
     /// CSN window *W* of one connection and direction, in packets: a power of two, 64 to 2^21; default 4096.
@@ -45,6 +47,7 @@ impl Limits {
         receives: 4096,
         messages: 8192,
         packets: 32_768,
+        queues: 64,
         regions: 1024,
         csn_window: 8192,
     };
@@ -58,6 +61,7 @@ impl Limits {
         receives: 32,
         messages: 64,
         packets: 128,
+        queues: 2,
         regions: 8,
         csn_window: 128,
     };
@@ -123,6 +127,10 @@ pub struct Config {
     pub rnr_retries: Option<u32>,
     /// Time without any progress after which a connection with work fails, ns; default 10 s.
     pub fail_after_ns: u64,
+    /// Time without any work after which a connection is closed; `None` for never, which is the default.
+    pub idle_close_ns: Option<u64>,
+    /// Connections that one IP address may have half open, 1 to 65,535; default 64.
+    pub half_open_per_address: u16,
     /// Time without a packet from the peer after which an idle connection is probed, ns; default 5 s.
     pub keepalive_ns: u64,
 }
@@ -170,6 +178,8 @@ impl Config {
             reads_granted: 64,
             rnr_retries: None,
             fail_after_ns: 10_000_000_000,
+            idle_close_ns: None,
+            half_open_per_address: 64,
             keepalive_ns: 5_000_000_000,
         }
     }
@@ -198,6 +208,9 @@ pub struct ConnectOptions<'a> {
     pub remote: SocketAddr,
     /// Service number that the peer's application looks at; default 0.
     pub service: u32,
+    /// Opens, or finds, the one connection to this peer and service that needs no connection manager: both ends may
+    /// call it at once, nobody has to be ready, and work may be posted at once. Default `false`.
+    pub implicit: bool,
     /// Protection domain whose regions the peer may reach.
     pub domain: crate::ids::ProtectionDomain,
     /// Up to 256 bytes for the peer's application.
@@ -208,7 +221,13 @@ impl ConnectOptions<'_> {
     /// To `remote`, service 0, protection domain 0, no private data.
     #[must_use]
     pub const fn to(remote: SocketAddr) -> Self {
-        Self { remote, service: 0, domain: crate::ids::ProtectionDomain(0), private_data: &[] }
+        Self {
+            remote,
+            service: 0,
+            implicit: false,
+            domain: crate::ids::ProtectionDomain(0),
+            private_data: &[],
+        }
     }
 }
 
@@ -259,6 +278,7 @@ impl Limits {
             ("receives", (1..=1 << 24).contains(&self.receives)),
             ("messages", (1..=1 << 24).contains(&self.messages)),
             ("packets", (16..=1 << 24).contains(&self.packets)),
+            ("queues", (1..=1 << 16).contains(&self.queues)),
             ("regions", (1..=1 << 20).contains(&self.regions)),
             ("csn_window", self.csn_window.is_power_of_two() && (64..=1 << 21).contains(&self.csn_window)),
         ];
@@ -289,6 +309,8 @@ impl Config {
             ("initial_credits", (1..=1024).contains(&self.initial_credits)),
             ("reads_granted", self.reads_granted >= 1),
             ("fail_after_ns", self.fail_after_ns >= self.rto_ns_min),
+            ("idle_close_ns", self.idle_close_ns.is_none_or(|span| span >= 1_000)),
+            ("half_open_per_address", self.half_open_per_address >= 1),
             ("keepalive_ns", self.keepalive_ns >= 1_000),
         ];
         first_bad(&fields).map_or(Ok(()), |field| Err(ConfigError::Config(field)))

@@ -39,6 +39,7 @@ impl Checksum for TableChecksum {
 }
 
 /// The polynomial 0x1EDC6F41, its bits reflected.
+//= MR-WIRE-8
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// `TABLES[k][b]`: the state after byte `b` and `k` zero bytes, from state 0.
@@ -89,6 +90,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-WIRE-8 test
     fn golden_values_of_rfc_3720_hold() {
         assert_eq!(crc(b"123456789"), 0xe306_9283);
         assert_eq!(crc(&[0; 32]), 0x8a91_36aa);

@@ -2,7 +2,8 @@
 
 use core::net::SocketAddr;
 
-use crate::ids::{ConnectionHandle, StreamId};
+use crate::ids::{ConnectionHandle, QueueId, RegionKey, StreamId};
+use crate::stats::Limit;
 
 /// Something that the application may want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Event {
         remote: SocketAddr,
         /// The service number that it asks for.
         service: u32,
+        /// It is the one connection of its kind with this peer, opened without a connection manager.
+        implicit: bool,
     },
     /// The connection is open; work may flow. Private data of the acceptor: `Endpoint::private_data`.
     Connected {
@@ -45,8 +48,43 @@ pub enum Event {
         /// The status that ended it.
         status: Status,
     },
+    /// A limit was hit for the first time since this event was last taken: see `EndpointStats::limits_hit`.
+    LimitReached {
+        /// Which.
+        limit: Limit,
+    },
     /// A work request is finished.
     Completion(Completion),
+    /// A datagram was sent, or flushed with its connection.
+    DatagramSent {
+        /// The connection.
+        connection: ConnectionHandle,
+        /// The id given at posting.
+        id: u64,
+        /// [`Status::Success`] or [`Status::Flushed`].
+        status: Status,
+    },
+    /// A receive of a queue is finished: a datagram is in it, or the queue ended.
+    DatagramReceived(DatagramReceived),
+}
+
+/// The end of a queue's receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramReceived {
+    /// The queue.
+    pub queue: QueueId,
+    /// The id given at posting.
+    pub id: u64,
+    /// [`Status::Success`], or [`Status::Flushed`] when the queue ended.
+    pub status: Status,
+    /// The connection that it came from; `None` when the queue ended.
+    pub connection: Option<ConnectionHandle>,
+    /// Number of the queue that the sender may be answered at.
+    pub source_queue: u32,
+    /// Bytes.
+    pub bytes: u32,
+    /// The immediate of the datagram.
+    pub immediate: Option<u32>,
 }
 
 /// The end of one work request.
@@ -68,6 +106,10 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// Whether the sender asked for a solicited event, for receives.
     pub solicited: bool,
+    /// The key that the message took away, for receives.
+    pub invalidated: Option<RegionKey>,
+    /// The match bits of the message, for tagged receives.
+    pub tag: Option<u64>,
 }
 
 /// What kind of work request a completion ends.

@@ -137,6 +137,13 @@ impl RegionId {
     }
 }
 
+/// The local name of a queue of receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
 /// The key by which a peer names a region (an *rkey*).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RegionKey(pub u32);

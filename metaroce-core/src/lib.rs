@@ -41,14 +41,20 @@ pub mod wire;
 pub use config::{Config, ConfigError, ConnectOptions, Limits};
 pub use crc::{Checksum, TableChecksum};
 pub use endpoint::{CloseMode, ConnectError, Endpoint, Progress};
-pub use event::{CloseReason, Completion, CompletionKind, Event, Status};
-pub use ids::{ConnectionHandle, PathId, ProtectionDomain, RegionId, RegionKey, StreamId};
+pub use event::{CloseReason, Completion, CompletionKind, DatagramReceived, Event, Status};
+pub use ids::{ConnectionHandle, PathId, ProtectionDomain, QueueId, RegionId, RegionKey, StreamId};
 pub use memory::{AtomicOperation, Memory, MemoryError};
 pub use region::{Access, RegionError, RegionOptions, RegisteredRegion};
-pub use request::{Operation, PostError, RemoteAddress, Segment, WorkRequest};
-pub use stats::{ConnectionStats, DropReason, EndpointStats, PathState, PathStats};
+pub use request::{
+    DatagramAddress, DatagramRequest, Operation, PostError, QueueOptions, RemoteAddress, Segment,
+    StreamOptions, WorkRequest,
+};
+pub use stats::{
+    ConnectionState, ConnectionStats, DropReason, EndpointStats, Limit, PathState, PathStats, StreamStats,
+};
 #[cfg(feature = "alloc")]
 pub use storage::HeapStorage;
 pub use storage::{FixedStorage, Sizes, Storage};
+pub use stream::TagEntry;
 pub use time::Instant;
 pub use transmit::{Datagram, Disposition, Ecn, PayloadPart, SourcePort, Transmit, segmented_run};

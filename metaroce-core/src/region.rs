@@ -3,7 +3,7 @@
 use crate::ids::{ProtectionDomain, RegionId, RegionKey};
 use crate::pool::Pool;
 use crate::request::Segment;
-use crate::rng::Rng;
+use crate::rng::Secrets;
 use crate::table::Idx;
 
 /// What may be done with a region.
@@ -21,8 +21,11 @@ impl Access {
     pub const REMOTE_READ: Self = Self(4);
     /// Remote atomics and signals.
     pub const REMOTE_ATOMIC: Self = Self(8);
-    /// Everything.
+    /// Everything above.
     pub const ALL: Self = Self(15);
+    /// No right, but a promise: the last cache line of each remote WRITE, and a WRITE of at most 64 bytes whole, lands
+    /// after the rest of it and after every earlier message of its stream. For programs that poll memory.
+    pub const ORDERED_TAILS: Self = Self(16);
 
     /// Both.
     #[must_use]
@@ -91,7 +94,8 @@ impl core::error::Error for RegionError {}
 pub struct Region {
     generation: u32,
     options: RegionOptions,
-    key: RegionKey,
+    /// `None` once it was invalidated.
+    key: Option<RegionKey>,
     /// Work requests, receives and responses that refer to it.
     references: u32,
 }
@@ -101,7 +105,7 @@ impl Region {
     pub const EMPTY: Self = Self {
         generation: 0,
         options: RegionOptions { length: 0, base_address: 0, access: Access(0), domain: ProtectionDomain(0) },
-        key: RegionKey(0),
+        key: None,
         references: 0,
     };
 }
@@ -115,7 +119,7 @@ pub(crate) type Regions<'a> = Pool<'a, Region>;
 /// [`RegionError::Full`], [`RegionError::Range`].
 pub(crate) fn register(
     regions: &mut Regions<'_>,
-    rng: &mut Rng,
+    secrets: &mut Secrets,
     generation: u32,
     options: RegionOptions,
 ) -> Result<RegisteredRegion, RegionError> {
@@ -123,12 +127,44 @@ pub(crate) fn register(
         return Err(RegionError::Range);
     }
     let slot = regions
-        .allocate(Region { generation, options, key: RegionKey(0), references: 0 })
+        .allocate(Region { generation, options, key: None, references: 0 })
         .ok_or(RegionError::Full)?;
-    let mask = slot_mask(regions.capacity());
-    let key = RegionKey((rng.next_u32() & !mask) | slot.raw());
-    regions.at_mut(slot).key = key;
+    let key = fresh_key(regions, secrets, slot);
     Ok(RegisteredRegion { id: RegionId { slot: slot.raw(), generation }, key })
+}
+
+/// Gives a region a key that it did not have before: as many random bits as the size of the table leaves.
+fn fresh_key(regions: &mut Regions<'_>, secrets: &mut Secrets, slot: Idx<Region>) -> RegionKey {
+    let mask = slot_mask(regions.capacity());
+    let key = RegionKey((secrets.next_u32() & !mask) | slot.raw());
+    regions.at_mut(slot).key = Some(key);
+    key
+}
+
+/// Replaces the key of a region: the old one is dead at once.
+///
+/// # Errors
+/// [`RegionError::NoRegion`].
+pub(crate) fn rekey(
+    regions: &mut Regions<'_>,
+    secrets: &mut Secrets,
+    id: RegionId,
+) -> Result<RegionKey, RegionError> {
+    find(regions, id).ok_or(RegionError::NoRegion)?;
+    Ok(fresh_key(regions, secrets, Idx::new(id.slot)))
+}
+
+/// Takes the key of a region away. Returns whether the key was alive in that protection domain.
+pub(crate) fn invalidate(regions: &mut Regions<'_>, domain: ProtectionDomain, key: RegionKey) -> bool {
+    let slot = Idx::new(key.0 & slot_mask(regions.capacity()));
+    match regions.get_mut(slot) {
+        Some(region) if region.key == Some(key) && region.options.domain == domain => {
+            //= MR-MEM-12
+            region.key = None;
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Removes a region that nothing refers to.
@@ -139,8 +175,10 @@ pub(crate) fn deregister(regions: &mut Regions<'_>, id: RegionId) -> Result<(), 
     let slot = Idx::new(id.slot);
     match regions.get(slot).filter(|region| region.generation == id.generation) {
         None => Err(RegionError::NoRegion),
+        //= MR-MEM-7
         Some(region) if region.references > 0 => Err(RegionError::InUse),
         Some(_) => {
+            //= MR-MEM-8
             regions.free(slot);
             Ok(())
         }
@@ -155,16 +193,30 @@ pub(crate) fn check_remote(
     address: u64,
     length: u64,
     access: Access,
-) -> Option<(RegionId, u64)> {
+) -> Option<Reached> {
     let slot = Idx::new(key.0 & slot_mask(regions.capacity()));
     let region = regions.get(slot)?;
     let options = &region.options;
-    if region.key != key || options.domain != domain || !options.access.allows(access) {
+    //= MR-MEM-1
+    if region.key != Some(key) || options.domain != domain || !options.access.allows(access) {
         return None;
     }
     let offset = address.checked_sub(options.base_address)?;
+    //= MR-MEM-3
     let end = offset.checked_add(length)?;
-    (end <= options.length).then_some((RegionId { slot: slot.raw(), generation: region.generation }, offset))
+    (end <= options.length).then_some(Reached {
+        region: RegionId { slot: slot.raw(), generation: region.generation },
+        offset,
+        ordered_tails: options.access.allows(Access::ORDERED_TAILS),
+    })
+}
+
+/// Where a peer's access lands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) region: RegionId,
+    pub(crate) offset: u64,
+    pub(crate) ordered_tails: bool,
 }
 
 /// Checks a local segment of a work request.
@@ -210,6 +262,7 @@ pub(crate) const fn slot_mask(capacity: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::pool::{PoolHead, Slot};
+    use crate::rng::Keyed;
 
     const OPTIONS: RegionOptions = RegionOptions {
         length: 4096,
@@ -222,15 +275,17 @@ mod tests {
         let mut slots = [const { Slot::new(Region::EMPTY) }; 4];
         let mut head = PoolHead::new();
         let mut regions = Pool::new(&mut slots, &mut head).unwrap();
-        let region = register(&mut regions, &mut Rng::new(1), 9, OPTIONS).unwrap();
+        let region = register(&mut regions, &mut Secrets::new(Keyed::new([1, 2])), 9, OPTIONS).unwrap();
         test(&mut regions, region);
     }
 
     #[test]
+    //= MR-MEM-3 test
     fn access_is_checked_for_key_domain_rights_and_bounds() {
         with_table(|regions, region| {
             let check = |domain, key, address, length, access| {
                 check_remote(regions, ProtectionDomain(domain), key, address, length, access)
+                    .map(|reached| (reached.region, reached.offset))
             };
             let write = Access::REMOTE_WRITE;
             assert_eq!(check(7, region.key, 0x1000, 4096, write), Some((region.id, 0)));
@@ -246,6 +301,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-MEM-7, MR-MEM-8 test
     fn a_region_in_use_stays_and_a_key_dies_with_its_region() {
         with_table(|regions, region| {
             let segment = Segment { region: region.id, offset: 0, length: 1 };
@@ -254,7 +310,7 @@ mod tests {
             count_references(regions, &[segment], false);
             assert_eq!(deregister(regions, region.id), Ok(()));
             assert_eq!(deregister(regions, region.id), Err(RegionError::NoRegion));
-            let again = register(regions, &mut Rng::new(2), 10, OPTIONS).unwrap();
+            let again = register(regions, &mut Secrets::new(Keyed::new([3, 4])), 10, OPTIONS).unwrap();
             assert_eq!(again.id.slot, region.id.slot);
             assert!(
                 check_remote(regions, ProtectionDomain(7), region.key, 0x1000, 1, Access::REMOTE_WRITE)

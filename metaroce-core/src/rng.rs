@@ -2,7 +2,7 @@
 
 /// xoshiro256++ seeded by `SplitMix64` (Blackman and Vigna): fast and deterministic, **not** cryptographic.
 ///
-/// For path choices and jitter only. Connection ids, cookies and hash seeds come from [`Keyed`].
+/// For path choices and jitter only. What a peer must not guess comes from [`Secrets`] and [`Keyed`].
 #[derive(Clone, Debug)]
 pub(crate) struct Rng {
     state: [u64; 4],
@@ -44,6 +44,32 @@ impl Rng {
         let width = span.saturating_mul(2).saturating_add(1);
         let (_, change) = self.next_u64().carrying_mul(width, 0);
         (value - span).saturating_add(change)
+    }
+}
+
+/// Numbers that nobody can guess who has not the key: a keyed hash of a counter.
+///
+/// Connection ids, nonces, keys and tokens come from here: what of them is seen on the wire tells nothing of the next.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    keyed: Keyed,
+    count: u64,
+}
+
+impl Secrets {
+    pub(crate) const fn new(keyed: Keyed) -> Self {
+        Self { keyed, count: 0 }
+    }
+
+    /// 64 bits.
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.count = self.count.wrapping_add(1);
+        self.keyed.hash(&[self.count])
+    }
+
+    /// 32 bits.
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
     }
 }
 

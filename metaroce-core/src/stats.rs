@@ -43,8 +43,59 @@ drop_reasons! {
     AckOfUnsent,
     /// A handshake packet whose nonce, cookie or proof does not match.
     BadProof,
+    /// A datagram without its queue, key or posted receive.
+    Datagram,
     /// A table is full.
     NoRoom,
+}
+
+/// A limit that something can be refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// `Limits::connections`: a CONNECT was rejected.
+    Connections,
+    /// `Config::half_open_per_address`: a CONNECT was dropped.
+    HalfOpenPerAddress,
+    /// `Limits::streams`: a packet was refused.
+    Streams,
+    /// `Limits::requests`: a READ or atomic of the peer was refused.
+    Requests,
+    /// `Limits::messages`, or a connection's three quarters of it: a packet was refused.
+    Messages,
+    /// `Limits::packets`: sending waits.
+    Packets,
+}
+
+impl Limit {
+    /// All limits, in the order of their counters.
+    pub const ALL: &'static [Self] = &[
+        Self::Connections,
+        Self::HalfOpenPerAddress,
+        Self::Streams,
+        Self::Requests,
+        Self::Messages,
+        Self::Packets,
+    ];
+}
+
+/// Counters of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StreamStats {
+    /// Whether it ended, and runs out.
+    pub ending: bool,
+    /// Requests completed, with any status.
+    pub requests_completed: u64,
+    /// Requests posted and not completed.
+    pub requests_outstanding: u32,
+    /// Inbound messages that took effect.
+    pub messages_received: u64,
+    /// Receives posted and not consumed.
+    pub receives_posted: u32,
+    /// Packets of ours that the peer refused.
+    pub refused: u64,
+    /// Rounds in which the peer had no receive posted.
+    pub rnr_rounds: u64,
 }
 
 /// Counters of an endpoint, since it was made.
@@ -58,8 +109,37 @@ pub struct EndpointStats {
     pub duplicates: u64,
     /// Data packets refused.
     pub refused: u64,
+    /// Packets whose key, bounds or rights did not allow what they wanted.
+    pub access_faults: u64,
+    /// How often each limit was hit, in the order of [`Limit::ALL`].
+    pub limits_hit: [u64; Limit::ALL.len()],
     /// Dropped datagrams by reason, in the order of [`DropReason::ALL`].
     pub dropped: [u64; DropReason::ALL.len()],
+}
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// CONNECT is on its way.
+    #[default]
+    Connecting,
+    /// A CONNECT came; the application has to accept or reject.
+    Incoming,
+    /// ACCEPT is on its way.
+    Accepting,
+    /// Work flows.
+    Open,
+    /// Closed from this side; what was posted runs out.
+    Draining,
+    /// CLOSE is on its way.
+    Closing,
+    /// Closed by the peer; what was posted here runs out.
+    PeerClosing,
+    /// What is left ends.
+    Ending,
+    /// Over; the id rests.
+    Resting,
 }
 
 /// Counters and estimates of a connection.
@@ -87,6 +167,8 @@ pub struct ConnectionStats {
     pub refused: u64,
     /// Payload bytes in flight.
     pub bytes_in_flight: u64,
+    /// Where it is in its life.
+    pub state: ConnectionState,
     /// Streams open.
     pub streams: u32,
     /// Paths in use.

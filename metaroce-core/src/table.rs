@@ -93,6 +93,7 @@ impl<'a, T> Table<'a, T> {
     /// The entry of `idx`; the spill when there is none.
     pub(crate) fn at(&self, idx: Idx<T>) -> &T {
         debug_assert!(idx.at() < self.slots.len(), "{idx:?} is outside of a table of {}", self.slots.len());
+        //= MR-SEC-1
         self.slots.get(idx.at()).unwrap_or(self.spill)
     }
 

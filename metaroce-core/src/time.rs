@@ -29,6 +29,7 @@ impl Instant {
 
     /// Nanoseconds from `earlier` to `self`; 0 when `earlier` is later.
     #[must_use]
+    //= MR-SEC-9
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -152,6 +152,7 @@ impl Transmit {
         if !self.checksummed {
             return;
         }
+        //= MR-WIRE-8, MR-WIRE-12
         let mut state = checksum.update(crate::crc::SEED, self.header());
         for part in payload {
             state = checksum.update(state, part);

@@ -13,10 +13,10 @@ use crate::path::{Path, Transmission};
 use crate::pool::{Pool, PoolHead};
 use crate::region::Region;
 use crate::ring::{Ring, RingHead};
-use crate::rng::{Keyed, Rng};
-use crate::stats::EndpointStats;
+use crate::rng::{Keyed, Rng, Secrets};
+use crate::stats::{EndpointStats, Limit};
 use crate::storage::RawTables;
-use crate::stream::{Message, Receive, Stream, Work};
+use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
 use crate::wheel::{Wheel, WheelHead};
@@ -27,6 +27,7 @@ pub(crate) struct State {
     pub(crate) rng: Rng,
     /// Secret for cookies.
     pub(crate) secret: Keyed,
+    pub(crate) secrets: Secrets,
     pub(crate) incarnation: u64,
     pub(crate) stats: EndpointStats,
     pub(crate) ready: List<Connection, Ready>,
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) reserved: u32,
     /// Connections that have not been heard of since their CONNECT.
     pub(crate) half_open: u32,
+    /// Limits of which a report has not been taken, a bit each.
+    pub(crate) limits_told: u8,
     pub(crate) next_generation: u32,
     pub(crate) replies: Replies,
     pub(crate) csn_window: u32,
@@ -47,6 +50,7 @@ pub(crate) struct State {
     pub(crate) messages: PoolHead,
     pub(crate) packets: PoolHead,
     pub(crate) transmissions: PoolHead,
+    pub(crate) queues: PoolHead,
     pub(crate) regions: PoolHead,
     pub(crate) index: IndexHead,
     pub(crate) wheel: WheelHead,
@@ -57,11 +61,13 @@ pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
     pub(crate) rng: &'a mut Rng,
     pub(crate) secret: &'a Keyed,
+    pub(crate) secrets: &'a mut Secrets,
     pub(crate) incarnation: u64,
     pub(crate) stats: &'a mut EndpointStats,
     pub(crate) ready: &'a mut List<Connection, Ready>,
     pub(crate) reserved: &'a mut u32,
     pub(crate) half_open: &'a mut u32,
+    pub(crate) limits_told: &'a mut u8,
     pub(crate) next_generation: &'a mut u32,
     pub(crate) replies: &'a mut Replies,
     pub(crate) csn_window: u32,
@@ -76,6 +82,7 @@ pub(crate) struct View<'a> {
     pub(crate) messages: Pool<'a, Message>,
     pub(crate) packets: Pool<'a, Packet>,
     pub(crate) transmissions: Pool<'a, Transmission>,
+    pub(crate) queues: Pool<'a, Queue>,
     pub(crate) regions: Pool<'a, Region>,
     pub(crate) index: Index<'a>,
     pub(crate) wheel: Wheel<'a>,
@@ -90,11 +97,13 @@ impl<'a> View<'a> {
             config: &state.config,
             rng: &mut state.rng,
             secret: &state.secret,
+            secrets: &mut state.secrets,
             incarnation: state.incarnation,
             stats: &mut state.stats,
             ready: &mut state.ready,
             reserved: &mut state.reserved,
             half_open: &mut state.half_open,
+            limits_told: &mut state.limits_told,
             next_generation: &mut state.next_generation,
             replies: &mut state.replies,
             csn_window: state.csn_window,
@@ -109,6 +118,7 @@ impl<'a> View<'a> {
             messages: Pool::new(tables.messages, &mut state.messages)?,
             packets: Pool::new(tables.packets, &mut state.packets)?,
             transmissions: Pool::new(tables.transmissions, &mut state.transmissions)?,
+            queues: Pool::new(tables.queues, &mut state.queues)?,
             regions: Pool::new(tables.regions, &mut state.regions)?,
             index: Index::new(tables.index, &mut state.index),
             wheel: Wheel::new(&mut state.wheel, Table::new(tables.timers)?),
@@ -141,6 +151,27 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Counts that a limit was hit, and reports it if the last report has been taken.
+    pub(crate) fn hit(&mut self, limit: Limit) {
+        if let Some(count) = self.stats.limits_hit.get_mut(limit as usize) {
+            *count += 1;
+        }
+        let bit = 1 << limit as u8;
+        if *self.limits_told & bit == 0 && self.has_event_room() {
+            *self.limits_told |= bit;
+            self.push_event(Event::LimitReached { limit });
+        }
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn pop_event(&mut self) -> Option<Event> {
+        let event = self.events.pop()?;
+        if let Event::LimitReached { limit } = event {
+            *self.limits_told &= !(1 << limit as u8);
+        }
+        Some(event)
+    }
+
     /// Reports something. Room was reserved where the event is made possible.
     pub(crate) fn push_event(&mut self, event: Event) {
         let pushed = self.events.push(event);
@@ -157,6 +188,11 @@ impl<'a> View<'a> {
     pub(crate) fn has_event_room(&self) -> bool {
         let promised = self.events.len().saturating_add(*self.reserved);
         promised.saturating_add(self.event_margin() / 2) < self.events.capacity()
+    }
+
+    /// The message window that peers are granted: not more than half of the table could ever hold.
+    pub(crate) fn message_window(&self) -> u32 {
+        self.config.message_window.min((self.messages.capacity() / 2).max(1))
     }
 
     /// Events kept free of completions: four for every connection, two for every stream.
@@ -189,6 +225,12 @@ pub(crate) enum Kind {
     Nonce,
     /// The peer's id of a connection and a hash of its address → connection.
     Peer,
+    /// Number of a queue → queue that takes datagrams.
+    Queue,
+    /// Service number and a hash of the peer's address → implicit connection.
+    Implicit,
+    /// Hash of an IP address → how many of its connections are half open.
+    Address,
 }
 
 /// The key of `number` in the space of `owner`.

@@ -19,6 +19,7 @@ use metaroce_conformance::Faults;
 use metaroce_core::{CloseMode, CloseReason, Event, PostError, Status};
 
 #[test]
+//= MR-CLS-1, MR-CLS-2 test
 fn drain_delivers_what_was_posted_and_flush_gives_it_up() {
     for seed in 0..20 {
         for by in 0..2 {
@@ -54,6 +55,7 @@ fn drain_delivers_what_was_posted_and_flush_gives_it_up() {
 }
 
 #[test]
+//= MR-CLS-4 test
 fn peer_drains_its_own_side_before_the_close_is_answered() {
     for seed in 0..10 {
         let mut pair = Pair::new(seed, Faults::all(30_000));
@@ -71,6 +73,7 @@ fn peer_drains_its_own_side_before_the_close_is_answered() {
 }
 
 #[test]
+//= MR-CLS-7 test
 fn closing_outlasts_a_peer_that_drains_for_longer_than_eight_timeouts() {
     let faults = Faults { byte_ps: 80_000, ..Faults::NONE };
     let mut pair = Pair::new(1, faults);
@@ -83,6 +86,7 @@ fn closing_outlasts_a_peer_that_drains_for_longer_than_eight_timeouts() {
 }
 
 #[test]
+//= MR-CLS-5 test
 fn both_sides_closing_at_once_drain_both() {
     for seed in 0..20 {
         let mut pair = Pair::new(seed, Faults::all(50_000));
@@ -103,6 +107,7 @@ fn both_sides_closing_at_once_drain_both() {
 }
 
 #[test]
+//= MR-CLS-6 test
 fn close_survives_the_loss_of_its_first_messages() {
     for lost in [CLOSE, CLOSE_ACK] {
         for times in 1..6 {
@@ -131,6 +136,7 @@ fn close_that_is_never_answered_ends_as_failed() {
 }
 
 #[test]
+//= MR-CLS-8 test
 fn send_that_waits_for_a_receive_at_a_closing_peer_is_flushed() {
     for credits in [16, 1] {
         let mut pair = Pair::configured(4, Faults::NONE, |config| config.initial_credits = credits);
@@ -170,6 +176,7 @@ fn receives_posted_before_the_close_still_take_what_the_peer_sends() {
 }
 
 #[test]
+//= MR-STR-27 test
 fn closed_connection_takes_no_work() {
     let mut pair = Pair::new(6, Faults::NONE);
     pair.close(0, CloseMode::Drain);
@@ -184,6 +191,7 @@ fn closed_connection_takes_no_work() {
 }
 
 #[test]
+//= MR-CLS-18 test
 fn vanished_peer_ends_a_close_of_either_kind_and_everything_completes_once() {
     for mode in [CloseMode::Drain, CloseMode::Flush] {
         let mut pair = Pair::new(7, Faults::NONE);
@@ -219,6 +227,7 @@ fn slots_and_ids_are_free_again_after_many_connections() {
 }
 
 #[test]
+//= MR-HS-12 test
 fn late_duplicate_of_the_handshake_does_not_open_a_connection_after_close() {
     let seen = Rc::new(Cell::new(0));
     for seed in 0..10 {

@@ -51,6 +51,7 @@ fn fails(pair: &mut Pair, operation: Operation, length: usize) -> Status {
 }
 
 #[test]
+//= MR-MEM-1, MR-MEM-4 test
 fn access_beyond_key_bounds_rights_or_domain_is_refused() {
     type Make = fn(&mut Pair) -> RemoteAddress;
     let cases: [(&str, Make); 6] = [
@@ -90,6 +91,7 @@ fn access_beyond_key_bounds_rights_or_domain_is_refused() {
 }
 
 #[test]
+//= MR-OP-13 test
 fn atomic_on_an_odd_address_is_invalid() {
     let mut pair = Pair::new(2, Faults::NONE);
     let remote = pair.remote(0, 4);
@@ -98,6 +100,7 @@ fn atomic_on_an_odd_address_is_invalid() {
 }
 
 #[test]
+//= MR-MEM-2 test
 fn write_that_leaves_its_region_half_way_fails_and_touches_nothing_outside() {
     let mut pair = Pair::new(3, Faults::all(20_000));
     let target = region(&mut pair, Access::ALL, 0, 0);
@@ -107,6 +110,7 @@ fn write_that_leaves_its_region_half_way_fails_and_touches_nothing_outside() {
 }
 
 #[test]
+//= MR-MEM-11 test
 fn memory_that_fails_is_a_remote_operation_error() {
     let mut pair = Pair::new(4, Faults::NONE);
     let target = region(&mut pair, Access::ALL, 0, 0);
@@ -134,6 +138,7 @@ fn both_ends_are_told_that_the_stream_ended() {
 }
 
 #[test]
+//= MR-STR-19 test
 fn requests_before_the_failed_one_run_to_their_end_with_their_responses() {
     for seed in 0..20 {
         let mut pair = Pair::new(seed, Faults::all(50_000));
@@ -157,6 +162,7 @@ fn requests_before_the_failed_one_run_to_their_end_with_their_responses() {
 
 /// An atomic is held behind a SEND that is lost; meanwhile its region goes.
 #[test]
+//= MR-MEM-9 test
 fn held_atomic_whose_region_went_ends_the_stream_and_nothing_after_it_takes_effect() {
     let mut pair = Pair::new(6, Faults::NONE);
     let target = region(&mut pair, Access::ALL, 0, 0);
@@ -220,6 +226,7 @@ fn inject(pair: &mut Pair, base: Base, header: DataHeader, ahead: u32, payload: 
 }
 
 #[test]
+//= MR-OP-3 test
 fn two_messages_that_name_one_receive_end_the_stream() {
     let (mut pair, base, header) = forger(7);
     let first = DataHeader { msn: header.msn.plus(2), receive_index: header.receive_index.plus(1), ..header };
@@ -232,6 +239,7 @@ fn two_messages_that_name_one_receive_end_the_stream() {
 }
 
 #[test]
+//= MR-DLV-17 test
 fn packet_that_contradicts_its_message_ends_the_stream_alone() {
     let (mut pair, base, header) = forger(8);
     let start = DataHeader {
@@ -250,6 +258,7 @@ fn packet_that_contradicts_its_message_ends_the_stream_alone() {
 }
 
 #[test]
+//= MR-DLV-2 test
 fn packets_outside_of_the_csn_window_are_dropped() {
     let (mut pair, base, header) = forger(9);
     let before = pair.net.hosts[1].endpoint.stats().dropped;

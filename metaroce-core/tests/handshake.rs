@@ -58,6 +58,7 @@ fn closed(net: &mut Network<HeapStorage>, host: usize) -> CloseReason {
 }
 
 #[test]
+//= MR-HS-13 test
 fn reject_carries_reason_and_private_data_also_when_it_is_lost_at_first() {
     for lost in 0..4 {
         let mut net = network(1, Faults::NONE);
@@ -95,6 +96,7 @@ fn connection_opens_once_under_every_fault() {
 }
 
 #[test]
+//= MR-HS-10 test
 fn each_handshake_message_may_be_lost_a_few_times() {
     for lost in [CONNECT, ACCEPT, CONFIRM] {
         for times in 1..5 {
@@ -111,6 +113,7 @@ fn each_handshake_message_may_be_lost_a_few_times() {
 }
 
 #[test]
+//= MR-HS-14 test
 fn acceptor_learns_that_it_is_open_when_all_confirms_are_lost() {
     let mut net = network(3, Faults::NONE);
     net.filter = Some(Box::new(|_, transmit| control_of(transmit) == CONFIRM));
@@ -118,6 +121,7 @@ fn acceptor_learns_that_it_is_open_when_all_confirms_are_lost() {
 }
 
 #[test]
+//= MR-HS-23 test
 fn silent_host_times_out() {
     let mut net = network_with(4, Faults::NONE, |config| config.fail_after_ns = SECOND);
     let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 4795);
@@ -128,6 +132,7 @@ fn silent_host_times_out() {
 }
 
 #[test]
+//= MR-HS-22 test
 fn application_that_never_answers_ends_the_attempt_at_both_sides() {
     let mut net = network_with(5, Faults::NONE, |config| config.fail_after_ns = SECOND);
     start(&mut net, b"");
@@ -194,6 +199,7 @@ fn count_bytes(
 }
 
 #[test]
+//= MR-HS-21 test
 fn unverified_address_never_gets_more_bytes_than_came_from_it() {
     for accepts in [false, true] {
         let mut net = network_with(7, Faults::NONE, |config| config.fail_after_ns = 3 * SECOND);
@@ -222,6 +228,7 @@ fn unverified_address_never_gets_more_bytes_than_came_from_it() {
 
 /// Random and truncated packets, and real ones to unknown ids.
 #[test]
+//= MR-HS-2, MR-CLS-13 test
 fn no_answer_to_a_stranger_is_larger_than_what_it_answers() {
     let mut net = network(8, Faults::NONE);
     connect(&mut net);
@@ -261,6 +268,7 @@ fn kind_of_bytes(bytes: &[u8]) -> PacketType {
 }
 
 #[test]
+//= MR-HS-18, MR-HS-20 test
 fn half_open_load_brings_cookies_and_those_who_return_them_get_in() {
     let limits = Limits { connections: 8, ..Limits::HOST };
     let hosts = (0..2).map(|number| (config(number), HeapStorage::new(&limits)));
@@ -306,6 +314,7 @@ fn full_table_refuses_with_a_reason() {
 }
 
 #[test]
+//= MR-HS-29 test
 fn two_hosts_that_connect_to_each_other_at_once_get_two_connections() {
     for seed in 0..20 {
         let mut net = network(seed, Faults::all(50_000));

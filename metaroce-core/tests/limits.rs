@@ -27,6 +27,7 @@ const FEW: Limits = Limits {
     messages: 4,
     packets: 16,
     regions: 4,
+    queues: 1,
     csn_window: 64,
 };
 

@@ -29,6 +29,7 @@ fn hold(pair: &mut Pair, opcode: Opcode, msn: u32) -> Rc<Cell<bool>> {
 }
 
 #[test]
+//= MR-OP-1, MR-OP-5, MR-DLV-7, MR-STR-3 test
 fn send_lands_before_its_predecessors_and_completes_after_them() {
     let mut pair = Pair::new(1, Faults::NONE);
     for id in 0..3 {
@@ -54,6 +55,7 @@ fn send_lands_before_its_predecessors_and_completes_after_them() {
 }
 
 #[test]
+//= MR-STR-5 test
 fn completions_come_in_order_at_both_sides_under_all_faults() {
     for seed in 0..10 {
         let mut pair = Pair::new(seed, Faults::all(30_000));
@@ -92,6 +94,7 @@ fn zero_length_sends_consume_receives_in_order() {
 }
 
 #[test]
+//= MR-OP-4 test
 fn message_longer_than_its_receive_fails_both_sides_and_leaves_other_streams() {
     let mut pair = Pair::new(4, Faults::NONE);
     pair.receive(1, 0, 10, 0..1_000);
@@ -124,6 +127,7 @@ fn receive_that_is_too_short_completes_after_the_receives_before_it() {
 }
 
 #[test]
+//= MR-STR-13 test
 fn send_with_no_receive_is_refused_and_goes_again_once_one_is_posted() {
     let mut pair = Pair::new(6, Faults::NONE);
     pair.send(0, 0, 1, 0..50_000);
@@ -142,6 +146,7 @@ fn send_with_no_receive_is_refused_and_goes_again_once_one_is_posted() {
 }
 
 #[test]
+//= MR-STR-4 test
 fn stream_without_receives_does_not_hold_up_another() {
     let mut pair = Pair::new(7, Faults::all(10_000));
     pair.send(0, 0, 1, 0..5_000);
@@ -154,6 +159,7 @@ fn stream_without_receives_does_not_hold_up_another() {
 }
 
 #[test]
+//= MR-STR-17 test
 fn receiver_not_ready_limit_counts_rounds_and_not_packets() {
     let mut pair = Pair::configured(8, Faults::NONE, |config| config.rnr_retries = Some(5));
     let start = pair.net.now();
@@ -215,6 +221,7 @@ fn credit_keeps_a_starved_sender_from_being_refused() {
 }
 
 #[test]
+//= MR-OP-20 test
 fn solicited_send_says_so_and_unsignalled_send_is_silent() {
     let mut pair = Pair::new(12, Faults::NONE);
     for id in 0..2 {

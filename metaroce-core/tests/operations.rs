@@ -20,6 +20,7 @@ use metaroce_core::wire::Opcode;
 use metaroce_core::{AtomicOperation, CompletionKind, Operation, Status, WorkRequest};
 
 #[test]
+//= MR-OP-2, MR-OP-7 test
 fn write_with_immediate_consumes_a_receive_after_all_its_bytes_are_placed() {
     for seed in 0..10 {
         let mut pair = Pair::new(seed, Faults::all(30_000));
@@ -44,6 +45,7 @@ fn write_with_immediate_consumes_a_receive_after_all_its_bytes_are_placed() {
 }
 
 #[test]
+//= MR-OP-16 test
 fn zero_length_write_read_and_write_with_immediate_complete_in_order() {
     let mut pair = Pair::new(1, Faults::all(20_000));
     pair.receive(1, 0, 50, 0..0);
@@ -62,6 +64,7 @@ fn zero_length_write_read_and_write_with_immediate_complete_in_order() {
 }
 
 #[test]
+//= MR-OP-17 test
 fn zero_length_read_and_write_do_not_look_at_the_key() {
     let mut pair = Pair::new(2, Faults::NONE);
     let remote = metaroce_core::RemoteAddress { key: metaroce_core::RegionKey(0xdead_beef), address: 5 };
@@ -104,6 +107,7 @@ fn reads_of_both_hosts_larger_than_the_window_run_at_the_same_time() {
 }
 
 #[test]
+//= MR-OP-14, MR-STR-29 test
 fn more_reads_than_the_peer_grants_wait_their_turn_on_every_stream() {
     for faults in [Faults::NONE, Faults::all(20_000)] {
         let mut pair = Pair::configured(5, faults, |config| config.reads_granted = 3);
@@ -124,6 +128,7 @@ fn more_reads_than_the_peer_grants_wait_their_turn_on_every_stream() {
 }
 
 #[test]
+//= MR-OP-8 test
 fn read_sees_the_writes_before_it_in_its_stream() {
     let mut pair = Pair::new(6, Faults::all(50_000));
     for round in 0..30 {
@@ -169,6 +174,7 @@ fn all_atomics() -> [AtomicOperation; 9] {
 }
 
 #[test]
+//= MR-OP-12 test
 fn every_atomic_returns_the_value_before_it_and_runs_once_under_duplication() {
     for seed in 0..20 {
         let faults = Faults {
@@ -221,6 +227,7 @@ fn fetch_adds_of_many_streams_add_up() {
 }
 
 #[test]
+//= MR-OP-15 test
 fn fence_starts_a_send_only_after_the_reads_before_it() {
     let mut pair = Pair::new(9, Faults::NONE);
     pair.receive(1, 0, 0, 0..4_000);
@@ -255,6 +262,7 @@ fn fence_starts_a_send_only_after_the_reads_before_it() {
 }
 
 #[test]
+//= MR-OP-18 test
 fn gather_and_scatter_over_four_segments_keep_the_bytes_in_order() {
     for seed in 0..5 {
         let mut pair = Pair::new(seed, Faults::all(20_000));
@@ -284,6 +292,7 @@ fn gather_and_scatter_over_four_segments_keep_the_bytes_in_order() {
 }
 
 #[test]
+//= MR-DLV-3, MR-DLV-4 test
 fn late_duplicates_never_touch_memory_after_completion() {
     for seed in 0..10 {
         let faults = Faults {
@@ -309,6 +318,7 @@ fn late_duplicates_never_touch_memory_after_completion() {
 }
 
 #[test]
+//= MR-OP-9 test
 fn responses_that_find_no_window_go_later() {
     for seed in 0..5 {
         let mut pair = Pair::configured(seed, Faults::NONE, |config| config.window_bytes_max = 9_000);

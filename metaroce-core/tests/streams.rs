@@ -38,6 +38,7 @@ fn stream_with_a_lost_packet_does_not_hold_up_others() {
 }
 
 #[test]
+//= MR-STR-1 test
 fn either_side_opens_streams_and_both_at_once_share_one() {
     for seed in 0..10 {
         let mut pair = Pair::new(seed, Faults::all(30_000));
@@ -57,6 +58,7 @@ fn either_side_opens_streams_and_both_at_once_share_one() {
 }
 
 #[test]
+//= MR-STR-2 test
 fn open_stream_gives_even_ids_to_the_connector_and_odd_ones_to_the_acceptor() {
     let mut pair = Pair::new(2, Faults::NONE);
     for host in 0..2 {
@@ -68,6 +70,7 @@ fn open_stream_gives_even_ids_to_the_connector_and_odd_ones_to_the_acceptor() {
 }
 
 #[test]
+//= MR-STR-23 test
 fn reset_flushes_both_sides_and_the_id_can_be_used_again() {
     for seed in 0..20 {
         for by in 0..2 {
@@ -149,6 +152,7 @@ fn stream_that_ends_takes_no_work_until_it_is_gone() {
 }
 
 #[test]
+//= MR-DLV-11 test
 fn refused_packets_of_a_stream_that_is_reset_are_not_sent_again() {
     let mut pair = Pair::new(4, Faults::NONE);
     pair.send(0, 0, 1, 0..50_000);

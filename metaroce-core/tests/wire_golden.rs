@@ -119,6 +119,7 @@ const ACK: &str = "05 07 00 00  01020304
     11121314 21222324 31323334 41424344 51525354 61626364";
 
 #[test]
+//= MR-WIRE-7 test
 fn constants_are_those_of_draft_0() {
     assert_eq!((VERSION, UDP_PORT, BASE_BYTES, QUOTE_BYTES), (0, 4795, 20, 20));
     assert_eq!((DATA_FIXED_BYTES, DATA_HEADER_BYTES_MAX, ACK_BODY_BYTES), (28, 80, 64));
@@ -126,6 +127,7 @@ fn constants_are_those_of_draft_0() {
 }
 
 #[test]
+//= MR-WIRE-1 test
 fn base_header_of_each_packet_type() {
     for (golden, kind) in [
         ("01 00 05 07 11223344 aabbccdd 01020304 deadbeef", PacketType::Data),
@@ -294,6 +296,7 @@ fn reserved_op_flag_is_ignored() {
 }
 
 #[test]
+//= MR-WIRE-23 test
 fn acknowledgement() {
     for (golden, ack) in [
         (ACK.to_owned(), ack()),
@@ -358,6 +361,7 @@ fn frames_of_an_ack_in_a_row() {
 }
 
 #[test]
+//= MR-WIRE-27 test
 fn probe_and_its_reply() {
     let probe = Probe { stream: StreamId::NONE, demand_kib: 0x0102_0304, token: 0x1112_1314_1516_1718 };
     check("ffff 0000 01020304 1112131415161718", &[0; 100], &probe, |out| probe.emit(out), Probe::parse);
@@ -391,6 +395,7 @@ fn connect(private_data: &[u8]) -> Connect<'_> {
 }
 
 #[test]
+//= MR-WIRE-28 test
 fn connect_and_accept() {
     check_control(
         "01 01 0003 01020304 1112131415161718 2122232425262728 3132333435363738

@@ -124,6 +124,6 @@ fn waiting_without_events_ends_in_time() {
     let mut own = handle("127.0.0.1:0", 1, 0.0);
     let start = Instant::now();
     assert_eq!(own.wait_event(Duration::from_millis(30)).expect("waited"), None);
-    assert!((30..500).contains(&start.elapsed().as_millis()));
+    assert!((30..10_000).contains(&start.elapsed().as_millis()));
     assert!(matches!(own.accept(DOMAIN, Duration::from_millis(10)), Err(BlockingError::TimedOut)));
 }

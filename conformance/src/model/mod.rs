@@ -237,7 +237,7 @@ fn on_event(
                 other => Err(format!("host {host}: closed as {other:?}: {}", oracle.missing())),
             }
         }
-        Event::StreamOpened { .. } => Ok(()),
+        Event::StreamOpened { .. } | Event::LimitReached { .. } => Ok(()),
         other => Err(format!("host {host}: {other:?}")),
     }
 }

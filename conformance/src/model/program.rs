@@ -277,6 +277,7 @@ fn limits(random: &mut Random) -> Limits {
         messages: if small { choose(random, 8, 40) } else { 256 },
         packets: if small { choose(random, 16, 64) } else { 2048 },
         regions: 8,
+        queues: 1,
         csn_window: if small { choose(random, 64, 128) } else { 1024 },
     }
 }

@@ -7,8 +7,8 @@ use crate::time::Instant;
 ///
 /// Once per period (the longer of one RTT and four packets) `alpha ← alpha + (F − alpha)/16`, `F` being the marked
 /// fraction; a marked window shrinks by `alpha/2`, an unmarked one grows by one packet per RTT, or, from the start
-/// until the first mark, by what was delivered. Loss alone does not shrink the window, unless more than 1/4 of a
-/// period was lost, or more than 1/16 while the queueing delay is above the target.
+/// until the first mark, by what was delivered. Loss alone does not shrink the window, unless more than 1/4 of the
+/// last 256 packets (at least 64) were lost, or more than 1/16 while the queueing delay is above the target.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EcnAimd;
 
@@ -16,8 +16,9 @@ pub struct EcnAimd;
 const ONE: u64 = 1 << 16;
 /// Packets that a period has at least.
 const PERIOD_PACKETS: u64 = 4;
-/// Packets of the window at the start.
-const START_PACKETS: u64 = 16;
+/// Packets over which loss is looked at, at most and at least.
+const RECENT_PACKETS: u64 = 256;
+const RECENT_PACKETS_MIN: u64 = 64;
 /// Packets of the window after a retransmission timeout.
 const TIMEOUT_PACKETS: u64 = 2;
 
@@ -29,35 +30,53 @@ struct Memo {
     period_start: u64,
     packets: u64,
     marked: u64,
-    lost: u64,
+    /// Packets judged lately, the lost ones included, and those: both halve at 256.
+    recent: u64,
+    recent_lost: u64,
     /// 0 while growing by what is delivered, 1 after the first mark.
     settled: u64,
 }
 
 impl Memo {
     fn load(window: &PathWindow) -> Self {
-        let [alpha, period_start, packets, marked, lost, settled] = window.scratch;
-        Self { alpha, period_start, packets, marked, lost, settled }
+        let [alpha, period_start, packets, marked, recent, recent_lost, settled, _] = window.scratch;
+        Self { alpha, period_start, packets, marked, recent, recent_lost, settled }
     }
 
     fn store(self, window: &mut PathWindow) {
-        window.scratch = [self.alpha, self.period_start, self.packets, self.marked, self.lost, self.settled];
+        window.scratch = [
+            self.alpha,
+            self.period_start,
+            self.packets,
+            self.marked,
+            self.recent,
+            self.recent_lost,
+            self.settled,
+            0,
+        ];
     }
 }
 
 impl CongestionControl for EcnAimd {
     fn on_start(&self, window: &mut PathWindow, bounds: &WindowBounds) {
-        *window = PathWindow { window_bytes: START_PACKETS * bounds.packet_bytes, scratch: [0; 6] };
+        *window = PathWindow { window_bytes: bounds.window_bytes_start, scratch: [0; 8] };
     }
 
     fn on_feedback(&self, window: &mut PathWindow, feedback: &Feedback, bounds: &WindowBounds) {
         let mut memo = Memo::load(window);
+        //= MR-CC-4
         let delayed = feedback.rtt_ns_latest.saturating_sub(feedback.rtt_ns_base) > bounds.delay_target_ns;
         let packets = u64::from(feedback.packets);
         memo.packets += packets;
         memo.marked += if delayed { packets } else { u64::from(feedback.marked) };
-        memo.lost += u64::from(feedback.lost);
+        memo.recent += packets + u64::from(feedback.lost);
+        memo.recent_lost += u64::from(feedback.lost);
+        while memo.recent > RECENT_PACKETS {
+            memo.recent /= 2;
+            memo.recent_lost /= 2;
+        }
         if memo.marked == 0 && feedback.window_limited {
+            //= MR-CC-5
             let step = if memo.settled == 0 {
                 feedback.delivered_bytes
             } else {
@@ -74,33 +93,42 @@ impl CongestionControl for EcnAimd {
     }
 
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
+        //= MR-CC-10
         window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS * bounds.packet_bytes);
     }
 }
 
 /// Updates alpha from the period's counts, cuts the window if it was marked, and clears the counts.
 fn end_period(memo: &mut Memo, window: &mut PathWindow, delayed: bool) {
-    let judged = (memo.packets + memo.lost).max(1);
-    let heavy_loss = memo.lost * 4 > judged || (delayed && memo.lost * 16 > judged);
+    //= MR-CC-8
+    //= MR-CC-2
+    let known = memo.recent >= RECENT_PACKETS_MIN;
+    let heavy_loss =
+        known && (memo.recent_lost * 4 > memo.recent || (delayed && memo.recent_lost * 16 > memo.recent));
+    let judged = memo.packets.max(1);
     let marked = if heavy_loss { judged } else { memo.marked };
     let fraction = (marked * ONE / judged).min(ONE);
     memo.alpha = memo.alpha - memo.alpha / 16 + fraction / 16;
     if marked > 0 {
         memo.settled = 1;
+        //= MR-CC-3
         let cut = window.window_bytes * memo.alpha / (2 * ONE);
         window.window_bytes = window.window_bytes.saturating_sub(cut);
     }
     memo.packets = 0;
     memo.marked = 0;
-    memo.lost = 0;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BOUNDS: WindowBounds =
-        WindowBounds { packet_bytes: 4_096, window_bytes_max: 1 << 20, delay_target_ns: 1_000_000 };
+    const BOUNDS: WindowBounds = WindowBounds {
+        packet_bytes: 4_096,
+        window_bytes_start: 16 * 4_096,
+        window_bytes_max: 1 << 20,
+        delay_target_ns: 1_000_000,
+    };
 
     fn feedback(now_us: u64, packets: u32, marked: u32, lost: u32) -> Feedback {
         Feedback {
@@ -124,6 +152,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-5 test
     fn unmarked_start_doubles_and_stops_at_the_bound() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 0, 0), &BOUNDS);
@@ -135,6 +164,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-3 test
     fn all_marked_halves_in_the_long_run_and_one_mark_ends_the_start() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 16, 0), &BOUNDS);
@@ -145,6 +175,7 @@ mod tests {
     }
 
     #[test]
+    //= MR-CC-8 test
     fn light_loss_does_not_shrink_the_window_and_heavy_loss_does() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 90, 0, 10), &BOUNDS);
@@ -152,13 +183,14 @@ mod tests {
         assert!(after_light > 16 * 4_096);
         EcnAimd.on_feedback(
             &mut window,
-            &Feedback { delivered_bytes: 0, ..feedback(400, 50, 0, 50) },
+            &Feedback { delivered_bytes: 0, ..feedback(400, 50, 0, 150) },
             &BOUNDS,
         );
         assert!(window.window_bytes < after_light);
     }
 
     #[test]
+    //= MR-CC-4 test
     fn delay_above_the_target_counts_as_a_mark() {
         let mut window = started();
         let late = Feedback { rtt_ns_latest: 2_000_000, ..feedback(2_000, 16, 0, 0) };

@@ -16,7 +16,7 @@ pub struct PathWindow {
     /// always have one packet.
     pub window_bytes: u64,
     /// Whatever else the algorithm needs; 0 at the start.
-    pub scratch: [u64; 6],
+    pub scratch: [u64; 8],
 }
 
 /// What the sender knows when feedback arrives for a path.
@@ -49,6 +49,8 @@ pub struct Feedback {
 pub struct WindowBounds {
     /// Bytes of one full packet on the wire, never 0.
     pub packet_bytes: u64,
+    /// Window with which the path starts, bytes: its part of what a connection may send unasked.
+    pub window_bytes_start: u64,
     /// Largest window of the path, bytes.
     pub window_bytes_max: u64,
     /// Queueing delay that counts as a mark, ns.

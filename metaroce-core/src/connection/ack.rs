@@ -1,9 +1,9 @@
 //! Acknowledgements: when they go, what they carry, and over which path.
 
+use crate::connection::Connection;
 use crate::connection::output::{Sink, address, base};
-use crate::connection::{Connection, OwedReply};
 use crate::ids::{Csn, PathId, Psn};
-use crate::path::{Path, Received};
+use crate::path::{OwedReply, Path, Received};
 use crate::stream::{Stream, find};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -16,6 +16,7 @@ const BLOCKS: usize = 4;
 /// CREDIT frames of one ACK packet, those of urgent streams aside.
 const REPEATED_CREDITS: usize = 2;
 /// Frames about urgent streams of one ACK packet.
+//= MR-ACK-21
 const URGENT_STREAMS: usize = 8;
 
 /// An acknowledgement that had to be written down, because more arrived at once than a vector holds.
@@ -70,7 +71,9 @@ fn build_for(
     connection: Idx<Connection>,
     at: Idx<Path>,
 ) -> (AckBody, Vector256) {
+    //= MR-ACK-7
     let cumulative = view.connections.at(connection).inbound.lowest_unseen();
+    //= MR-CC-24
     let share = view.config.inbound_rate_kbps;
     let path = view.paths.at_mut(at);
     build(now, path.id, &mut path.received, cumulative, share)
@@ -99,10 +102,12 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     if owner.paths.due == 0 {
         return;
     }
+    //= MR-ACK-13
     owner.paths.due |= owner.paths.pending;
     owner.paths.pending = 0;
     owner.clock.ack_at = Instant::FAR_FUTURE;
     while view.connections.at(connection).paths.due != 0 && !sink.is_full() {
+        //= MR-ACK-20
         let mut blocks: [Block; BLOCKS] = [None; BLOCKS];
         for block in &mut blocks {
             let paths = &mut view.connections.at_mut(connection).paths;
@@ -122,6 +127,7 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 /// the others.
 fn next_ack_path(view: &mut View<'_>, connection: Idx<Connection>) -> Idx<Path> {
     let paths = &mut view.connections.at_mut(connection).paths;
+    //= MR-ACK-17
     let count = paths.count.max(1);
     for _ in 0..count {
         paths.ack_cursor = if paths.ack_cursor + 1 >= count { 0 } else { paths.ack_cursor + 1 };
@@ -145,6 +151,7 @@ pub(crate) fn emit(
     let mut frames = StreamFrames::collect(view, connection);
     let owner = view.connections.at(connection);
     let path = view.paths.at(at);
+    //= MR-ACK-16
     let base = base(now, owner, path, PacketType::Ack, Psn::new(0));
     let source = SourcePort::Path(path.source_port);
     sink.emit(|transmit| {
@@ -156,6 +163,7 @@ pub(crate) fn emit(
             } else {
                 writer.append(|out| Frame::Ack(*body).emit(out))?;
             }
+            //= MR-ACK-2
             if !refused.is_empty() {
                 writer.append(|out| Frame::Refused(*refused).emit(out))?;
             }
@@ -173,26 +181,32 @@ pub(crate) fn fill_replies(
     sink: &mut Sink<'_>,
 ) {
     while !sink.is_full() {
-        let replies = &mut view.connections.at_mut(connection).paths.replies;
-        let Some(OwedReply { path: id, token, stream }) = replies.iter_mut().find_map(Option::take) else {
+        let paths = &mut view.connections.at_mut(connection).paths;
+        if paths.replies == 0 {
             break;
-        };
-        let Some(at) = view.connections.at(connection).path(id) else { continue };
+        }
+        let number = paths.replies.trailing_zeros();
+        paths.replies &= paths.replies - 1;
+        paths.due &= !1u64.checked_shl(number).unwrap_or(0);
+        let at = Idx::new(paths.first.raw().wrapping_add(number));
+        let Some(OwedReply { token, stream }) = view.paths.at_mut(at).reply.take() else { continue };
         let (ack, refused) = build_for(view, now, connection, at);
         let named = find(view, connection, stream);
         let mut frames = StreamFrames::collect(view, connection);
+        //= MR-ACK-23
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
-        // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
-        let by = next_ack_path(view, connection);
+        // Over any good path: where only the way back of the probed one is dead, the way there is not.
+        let back = next_ack_path(view, connection);
         let owner = view.connections.at(connection);
-        let path = view.paths.at(by);
+        let path = view.paths.at(back);
         let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
         let source = SourcePort::Path(path.source_port);
         sink.emit(|transmit| {
             address(transmit, owner, source, owner.terms.checksum_out);
             let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
+            //= MR-ACK-22
             writer.append(|out| ProbeReply { token, ack }.emit(out))?;
             if !refused.is_empty() {
                 writer.append(|out| Frame::Refused(refused).emit(out))?;
@@ -207,7 +221,9 @@ pub(crate) fn fill_replies(
 fn credit(view: &mut View<'_>, stream: Idx<Stream>) -> Frame {
     let entry = view.streams.at_mut(stream);
     entry.responder.told = entry.responder.posted;
-    Frame::Credit { stream: entry.id, none_needed: false, posted: entry.responder.posted }
+    //= MR-STR-32
+    let none_needed = entry.responder.queue.is_some();
+    Frame::Credit { stream: entry.id, none_needed, posted: entry.responder.posted }
 }
 
 /// Frames about streams, for one packet.
@@ -224,6 +240,7 @@ impl StreamFrames {
             let streams = &mut view.connections.at_mut(connection).streams;
             let Some(stream) = streams.urgent.pop_front(&mut view.streams) else { break };
             let entry = view.streams.at_mut(stream);
+            //= MR-STR-14
             if let Some(reason) = entry.responder.nack.take() {
                 frames.push(Frame::Nack { stream: entry.id, reason, delay_us: 0 });
             }
@@ -232,6 +249,7 @@ impl StreamFrames {
                 frames.push(credit);
             }
         }
+        //= MR-ACK-26
         for _ in 0..REPEATED_CREDITS {
             let streams = &view.connections.at(connection).streams;
             let here = streams
@@ -249,7 +267,11 @@ impl StreamFrames {
         frames
     }
 
+    /// Adds a frame, unless it is there already.
     fn push(&mut self, frame: Frame) {
+        if self.frames.iter().flatten().any(|there| *there == frame) {
+            return;
+        }
         if let Some(slot) = self.frames.get_mut(self.count) {
             *slot = Some(frame);
             self.count += 1;

@@ -1,7 +1,7 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
 use crate::connection::handshake::{self, find_local, peer_key};
-use crate::connection::{Attempt, Connection, PrivateData, State};
+use crate::connection::{Attempt, Connection, PrivateData, State, implicit, quota};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -24,10 +24,11 @@ pub(crate) fn begin_close(view: &mut View<'_>, now: Instant, slot: Idx<Connectio
         State::Connecting { .. } => finish(view, now, slot, CloseReason::Local),
         State::Accepting { .. } | State::Open => {
             if let State::Accepting { .. } = view.connections.at(slot).state {
-                *view.half_open = view.half_open.saturating_sub(1);
+                quota::leave(view, slot);
             }
             view.connections.at_mut(slot).become_state(State::Draining);
             if flush {
+                //= MR-CLS-2
                 flush_streams(view, now, slot);
             }
             advance(view, now, slot);
@@ -50,6 +51,7 @@ fn flush_streams(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
 pub(crate) fn advance(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let owner = view.connections.at(slot);
     match owner.state {
+        //= MR-CLS-1
         State::Draining if owner.is_drained(&view.streams) => {
             let owner = view.connections.at_mut(slot);
             owner.become_state(State::Closing { attempt: Attempt::at(now) });
@@ -65,6 +67,7 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) 
 
 /// Whether a CLOSE or CLOSE_ACK comes from the other end of this connection.
 fn is_genuine(owner: &Connection, close: &Close) -> bool {
+    //= MR-CLS-3
     close.sender == owner.ids.remote && close.nonce_xor == owner.ids.local_nonce ^ owner.ids.remote_nonce
 }
 
@@ -84,14 +87,17 @@ pub(crate) fn on_close(
         State::Accepting { .. } | State::Open | State::Draining => {
             handshake::heard(view, now, slot);
             view.connections.at_mut(slot).become_state(State::PeerClosing);
+            //= MR-CLS-4
             flush_inbound(view, slot);
             advance(view, now, slot);
         }
+        //= MR-CLS-5
         // Both closed at once: each answers, and is done.
         State::Closing { .. } => {
             owner.owed.close_ack = true;
             finish(view, now, slot, CloseReason::Local);
         }
+        //= MR-CLS-10
         State::Ending { .. } | State::Resting { .. } => owner.owed.close_ack = true,
         State::PeerClosing => advance(view, now, slot),
         State::Connecting { .. } | State::Incoming => {
@@ -126,6 +132,7 @@ pub(crate) fn on_close_ack(
         State::Closing { .. } => finish(view, now, slot, CloseReason::Local),
         State::Accepting { .. } | State::Open | State::Draining | State::PeerClosing => {
             // The peer's id is at rest: it is believed if it quotes something that is in flight.
+            //= MR-CLS-11
             if !close.quote.is_some_and(|quote| quotes_in_flight(view, slot, &quote)) {
                 return Disposition::Dropped(DropReason::BadProof);
             }
@@ -149,8 +156,10 @@ pub(crate) fn on_reset(
                 return Disposition::Dropped(DropReason::Malformed);
             };
             let at = peer_key(view, datagram.source, quoted.connection);
+            //= MR-CLS-14
             view.index.find(at).map(Idx::new).filter(|&slot| quotes_in_flight(view, slot, &quote))
         }
+        //= MR-CLS-15
         ResetProof::Ids { yours, mine, nonce_xor } => find_local(view, base.connection).filter(|&slot| {
             let ids = view.connections.at(slot).ids;
             yours == ids.local && mine == ids.remote && nonce_xor == ids.local_nonce ^ ids.remote_nonce
@@ -190,9 +199,10 @@ pub(crate) fn finish(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, r
         return;
     }
     if matches!(owner.state, State::Incoming | State::Accepting { .. }) {
-        *view.half_open = view.half_open.saturating_sub(1);
+        quota::leave(view, slot);
     }
-    owner.become_state(State::Ending { reason });
+    implicit::leave(view, slot);
+    view.connections.at_mut(slot).become_state(State::Ending { reason });
     view.mark_ready(slot);
     view.arm(slot, now);
 }
@@ -212,10 +222,12 @@ pub(crate) fn step_ending(
     if !stream::step_teardown(view, slot, status) || !forget_transmissions(view, slot) {
         return false;
     }
+    //= MR-CLS-9
     let rest_ns = view.config.rto_ns_min.saturating_mul(200);
     let until = now.after(rest_ns);
     let owner = view.connections.at_mut(slot);
     owner.become_state(State::Resting { until });
+    //= MR-CLS-18
     let event = Event::Closed { connection: owner.handle(slot), reason };
     view.push_event(event);
     view.arm(slot, until);

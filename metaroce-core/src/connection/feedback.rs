@@ -26,11 +26,13 @@ pub(crate) fn on_ack(
     frames: &[u8],
 ) -> Disposition {
     // A packet counts whole or not at all: look before anything changes.
+    //= MR-ACK-28, MR-SEC-2
     if !block_is_sane(view, connection, &first) {
         return Disposition::Dropped(DropReason::AckOfUnsent);
     }
     for frame in FrameIter::new(frames) {
         match frame {
+            //= MR-WIRE-25
             Err(_) => return Disposition::Dropped(DropReason::Malformed),
             Ok(Frame::Ack(block)) if !block_is_sane(view, connection, &block) => {
                 return Disposition::Dropped(DropReason::AckOfUnsent);
@@ -58,6 +60,7 @@ pub(crate) fn on_ack(
                 stream::on_credit(view, now, connection, stream, (!none_needed).then_some(posted));
             }
             // PLANE and START: one plane, and no allowance, in this draft. REFUSED without its block: nothing.
+            //= MR-WIRE-26
             Some(_) => {}
         }
     }
@@ -131,6 +134,7 @@ fn on_delivered(
 ) {
     let path = view.paths.at_mut(at);
     Judge::on_delivered(&mut path.sending, transmission);
+    //= MR-PATH-25
     path.counters.delivered += 1;
     if transmission.bytes > MTU_BYTES_START {
         path.probing.large_lost = 0;
@@ -140,10 +144,12 @@ fn on_delivered(
     if path.state == PathState::Good {
         path.timeouts.rto_count = 0;
     }
+    //= MR-PATH-22
     tally.answered |= transmission.epoch == path.epoch;
     tally.delivered += 1;
     tally.delivered_bytes += u64::from(transmission.bytes);
     let newest = transmission.psn == ack.largest;
+    //= MR-LOSS-18
     if newest && transmission.sent_at.wire_timestamp() == ack.echoed_timestamp && ack.hold != u32::MAX {
         let age = now.since(transmission.sent_at);
         let hold = u64::from(ack.hold) << 4;
@@ -176,6 +182,7 @@ fn on_spurious(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, 
     }
     view.connections.at_mut(connection).stats.spurious += u64::from(count);
     let tolerance = &mut view.paths.at_mut(at).sending.tolerance;
+    //= MR-LOSS-6
     *tolerance = tolerance.saturating_mul(2).clamp(1, TOLERANCE_MAX);
 }
 
@@ -187,6 +194,7 @@ fn on_lost(
     tally: &mut Tally,
 ) {
     let (packet, csn, psn) = (transmission.packet, transmission.csn, transmission.psn);
+    //= MR-LOSS-11
     if packet.is_none() || transmission.rescued {
         return;
     }
@@ -200,6 +208,7 @@ fn on_lost(
             && entry.place == (Place::InFlight { path: at, psn })
     });
     if current {
+        //= MR-LOSS-8, MR-LOSS-9
         paths::send_again(view, connection, packet, at, Cause::Lost);
     }
 }
@@ -217,12 +226,17 @@ fn congest(
     let path = view.paths.at_mut(at);
     let packets = ack.packets.wrapping_sub(path.sending.peer_packets);
     let marked = ack.marked.wrapping_sub(path.sending.peer_marked);
+    //= MR-ACK-30
     let stale = packets > u32::MAX >> 1 || packets == 0;
-    if stale || path.state != PathState::Good {
+    if stale {
         return;
     }
     path.sending.peer_packets = ack.packets;
     path.sending.peer_marked = ack.marked;
+    if path.state != PathState::Good {
+        // What a dead path's probes met says nothing of the route that it will take.
+        return;
+    }
     path.counters.marked += u64::from(marked.min(packets));
     let feedback = Feedback {
         now,

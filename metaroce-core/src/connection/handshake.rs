@@ -3,12 +3,15 @@
 use core::net::SocketAddr;
 
 use crate::config::ConnectOptions;
+use crate::connection::implicit::Meeting;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, paths, reply};
+use crate::connection::{
+    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, quota, reply,
+};
 use crate::event::{CloseReason, Event};
 use crate::ids::{Csn, PathId, ProtectionDomain, Psn, WireConnectionId};
 use crate::region::slot_mask;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, Limit};
 use crate::stream;
 use crate::table::Idx;
 use crate::time::Instant;
@@ -21,6 +24,7 @@ use crate::wire::{
 
 /// Size of every CONNECT, so that no answer is larger than what asked for it.
 const CONNECT_BYTES: u16 = 640;
+//= MR-HS-2
 const _: () = assert!(CONTROL_BYTES_MAX <= CONNECT_BYTES as usize);
 
 /// Makes a connection and has its CONNECT sent.
@@ -30,9 +34,19 @@ pub(crate) fn connect(
     options: &ConnectOptions<'_>,
 ) -> Result<Idx<Connection>, OpenError> {
     let private = PrivateData::new(options.private_data).ok_or(OpenError::PrivateData)?;
+    if options.implicit
+        && let Some(slot) = implicit::find(view, options.remote, options.service)
+    {
+        if view.connections.at(slot).state == State::Incoming {
+            // Opening what the peer has opened is accepting it.
+            accept(view, now, slot, options.domain, options.private_data)?;
+        }
+        return Ok(slot);
+    }
     let slot = allocate(view, now, options.remote).ok_or(OpenError::Full)?;
     let owner = view.connections.at_mut(slot);
     owner.role = Role::Connector;
+    owner.implicit = options.implicit;
     owner.service = options.service;
     owner.domain = options.domain;
     owner.private = private;
@@ -40,6 +54,9 @@ pub(crate) fn connect(
     // Streams may be opened and work posted already; what the peer grants is known only later.
     let terms = own_terms(view);
     view.connections.at_mut(slot).terms = terms;
+    if options.implicit {
+        implicit::enter(view, slot);
+    }
     view.arm(slot, now);
     Ok(slot)
 }
@@ -56,7 +73,7 @@ fn own_terms(view: &View<'_>) -> Terms {
         mtu_bytes: view.config.mtu_bytes,
         paths: view.config.paths_per_plane.min(view.paths_per_connection),
         streams: view.streams.capacity(),
-        message_window: view.config.message_window,
+        message_window: view.message_window(),
         reads: view.config.reads_granted,
         initial_credits: view.config.initial_credits,
         checksum_out: true,
@@ -70,18 +87,21 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     }
     let slot = view.connections.allocate(Connection { remote, ..Connection::EMPTY })?;
     let mask = slot_mask(view.connections.capacity());
-    let local = WireConnectionId((view.rng.next_u32() & !mask) | slot.raw());
-    let local_nonce = view.rng.next_u64();
+    //= MR-HS-4
+    let local = WireConnectionId((view.secrets.next_u32() & !mask) | slot.raw());
+    let local_nonce = view.secrets.next_u64();
     let generation = *view.next_generation;
     *view.next_generation = generation.wrapping_add(1);
     let owner = view.connections.at_mut(slot);
     owner.generation = generation;
     owner.ids = Ids { local, local_nonce, ..Ids::default() };
+    //= MR-HS-5
     owner.outbound.next_csn = Csn::new(low(local_nonce));
     owner.clock.last_heard = now;
     owner.clock.last_progress = now;
     owner.clock.busy_since = now;
     owner.clock.last_keepalive = now;
+    owner.clock.last_used = now;
     Some(slot)
 }
 
@@ -102,11 +122,13 @@ pub(crate) fn on_control(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     let owner = view.connections.at(slot);
+    //= MR-HS-9
     if owner.remote != datagram.source {
         return Disposition::Dropped(DropReason::BadProof);
     }
     let nonce = owner.ids.local_nonce;
     match control {
+        //= MR-HS-8
         Control::Accept(accept) if accept.echoed_nonce == nonce => on_accept(view, now, slot, accept),
         Control::Confirm(Confirm { echoed_nonce }) if *echoed_nonce == nonce => {
             heard(view, now, slot);
@@ -117,6 +139,7 @@ pub(crate) fn on_control(
             let State::Connecting { .. } = view.connections.at(slot).state else {
                 return Disposition::Dropped(DropReason::UnexpectedState);
             };
+            //= MR-HS-20
             let attempt = Attempt::at(now);
             view.connections.at_mut(slot).become_state(State::Connecting { attempt, cookie: retry.cookie });
             view.arm(slot, now);
@@ -130,6 +153,7 @@ pub(crate) fn on_control(
 
 /// The connection whose id a peer puts into its packets.
 pub(crate) fn find_local(view: &View<'_>, id: WireConnectionId) -> Option<Idx<Connection>> {
+    //= MR-SEC-3
     let slot = Idx::new(id.0 & slot_mask(view.connections.capacity()));
     view.connections.get(slot).filter(|owner| owner.ids.local == id).map(|_| slot)
 }
@@ -142,18 +166,35 @@ fn on_connect(
 ) -> Disposition {
     let nonce_key = key(Kind::Nonce, high(connect.nonce), low(connect.nonce));
     if let Some(slot) = view.index.find(nonce_key).map(Idx::new) {
+        //= MR-HS-11
         return on_repeated_connect(view, now, datagram, slot);
     }
+    //= MR-HS-1
     if datagram.bytes.len() < usize::from(CONNECT_BYTES) {
         return Disposition::Dropped(DropReason::Malformed);
     }
     let proven = reply::cookie_is_right(view, now, datagram, connect);
+    //= MR-HS-18
     if *view.half_open > view.connections.capacity() / 2 && !proven {
         reply::retry(view, now, datagram, connect);
         return Disposition::Consumed;
     }
+    //= MR-HS-29
+    if connect.implicit {
+        match implicit::meet(view, datagram.source, connect) {
+            Meeting::New => {}
+            Meeting::Crossing(slot) => return answer_crossing(view, slot, connect),
+            Meeting::Doubted => return Disposition::Dropped(DropReason::UnexpectedState),
+        }
+    }
+    //= MR-HS-32
+    if quota::is_used_up(view, datagram.source) {
+        view.hit(Limit::HalfOpenPerAddress);
+        return Disposition::Dropped(DropReason::NoRoom);
+    }
     let Some(slot) = allocate(view, now, datagram.source) else {
-        reply::reject(view, now, datagram, connect, RejectReason::Limits);
+        view.hit(Limit::Connections);
+        reply::reject(view, datagram, connect, RejectReason::Limits);
         return Disposition::Dropped(DropReason::NoRoom);
     };
     if !view.index.insert(nonce_key, slot.raw()) {
@@ -163,14 +204,23 @@ fn on_connect(
     let own = own_terms(view);
     let owner = view.connections.at_mut(slot);
     owner.state = State::Incoming;
+    //= MR-HS-21
     owner.unverified = if proven { None } else { u32::try_from(datagram.bytes.len()).ok() };
     owner.service = connect.service;
+    owner.implicit = connect.implicit;
     owner.private = PrivateData::new(connect.private_data).unwrap_or(PrivateData::EMPTY);
     agree(view, slot, own, connect);
-    *view.half_open = view.half_open.saturating_add(1);
+    quota::enter(view, slot);
+    if connect.implicit {
+        implicit::enter(view, slot);
+    }
     let owner = view.connections.at(slot);
-    let event =
-        Event::Incoming { connection: owner.handle(slot), remote: owner.remote, service: owner.service };
+    let event = Event::Incoming {
+        connection: owner.handle(slot),
+        remote: owner.remote,
+        service: owner.service,
+        implicit: owner.implicit,
+    };
     view.push_event(event);
     view.arm(slot, now.after(view.config.fail_after_ns));
     Disposition::Consumed
@@ -195,6 +245,7 @@ fn on_repeated_connect(
         }
         State::Incoming => {}
         _ if owner.takes_packets() => owner.owed.accept = true,
+        //= MR-HS-12, MR-HS-13
         _ => owner.owed.reject = owner.rejected,
     }
     view.mark_ready(slot);
@@ -208,19 +259,23 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
     owner.ids.remote_nonce = peer.nonce;
     owner.ids.remote_incarnation = peer.incarnation;
     let mtu = u16::try_from(peer.mtu_bytes).unwrap_or(u16::MAX);
+    //= MR-HS-16
     owner.terms = Terms {
         mtu_bytes: own.mtu_bytes.min(mtu),
+        //= MR-PATH-1
         paths: own.paths.min(peer.paths).max(1),
         streams: own.streams.min(u32::from(peer.streams)),
         message_window: own.message_window.min(peer.message_window.max(1)),
         reads: peer.reads,
         initial_credits: peer.initial_credits.max(1),
+        //= MR-WIRE-10
         checksum_out: peer.wants_checksum,
     };
-    owner.outbound.window = peer.csn_window.min(1 << 21);
+    owner.outbound.window = peer.csn_window.clamp(1, 1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
     let window = view.csn_window;
     let (inbound, words) = view.inbound(slot);
+    //= MR-HS-5
     inbound.start(words, Csn::new(low(peer.nonce)), window);
     let peer_key = peer_key(view, remote, peer_id);
     // A clash only means that a RESET will not be believed: timeouts end the connection then.
@@ -242,9 +297,22 @@ pub(crate) const fn high(nonce: u64) -> u32 {
     (nonce >> 32) as u32
 }
 
+/// Two implicit CONNECTs crossed: each is answered by an ACCEPT, whose echo of the nonce proves that its sender is the
+/// one that was asked. Until such an answer comes, nothing is believed.
+fn answer_crossing(view: &mut View<'_>, slot: Idx<Connection>, connect: &Connect<'_>) -> Disposition {
+    //= MR-HS-27
+    let owner = view.connections.at_mut(slot);
+    owner.ids.remote = connect.connection;
+    owner.ids.remote_nonce = connect.nonce;
+    owner.owed.accept = true;
+    view.mark_ready(slot);
+    Disposition::Consumed
+}
+
 fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
     let owner = view.connections.at_mut(slot);
     if !matches!(owner.state, State::Connecting { .. }) {
+        //= MR-HS-15
         // Our CONFIRM was lost.
         if owner.takes_packets() && owner.ids.remote_nonce == accept.nonce {
             owner.owed.confirm = true;
@@ -258,7 +326,12 @@ fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &
     owner.owed.connect = false;
     owner.owed.confirm = true;
     let own = owner.terms;
+    let implicit = owner.implicit;
     agree(view, slot, own, accept);
+    if implicit {
+        // If the peer's CONNECT crossed ours and comes again, it finds the connection by this.
+        let _entered = view.index.insert(key(Kind::Nonce, high(accept.nonce), low(accept.nonce)), slot.raw());
+    }
     let owner = view.connections.at_mut(slot);
     owner.clock.last_heard = now;
     owner.clock.last_progress = now;
@@ -275,7 +348,7 @@ fn start_work(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let mut at = view.connections.at(slot).streams.all.front();
     while let Some(entry) = at {
         at = view.connections.at(slot).streams.all.next(&view.streams, entry);
-        view.streams.at_mut(entry).requester.grant(credits);
+        view.streams.at_mut(entry).requester.credits.grant(credits);
         stream::refresh(view, now, entry);
     }
     view.arm(slot, now.after(view.config.keepalive_ns));
@@ -285,6 +358,11 @@ fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &
     let owner = view.connections.at_mut(slot);
     if !matches!(owner.state, State::Connecting { .. }) {
         return Disposition::Dropped(DropReason::UnexpectedState);
+    }
+    if owner.implicit && matches!(reject.reason, RejectReason::NoListener | RejectReason::Busy) {
+        //= MR-HS-30
+        // Not ready yet: CONNECT goes on.
+        return Disposition::Consumed;
     }
     owner.private = PrivateData::new(reject.private_data).unwrap_or(PrivateData::EMPTY);
     close::finish(view, now, slot, CloseReason::Rejected(reject.reason));
@@ -298,14 +376,17 @@ pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let verified = owner.unverified.take().is_some();
     match owner.state {
         State::Accepting { .. } => {
+            //= MR-HS-14
             owner.become_state(State::Open);
             owner.owed.accept = false;
-            *view.half_open = view.half_open.saturating_sub(1);
+            quota::leave(view, slot);
+            let owner = view.connections.at(slot);
             let event = Event::Connected { connection: owner.handle(slot) };
             view.push_event(event);
         }
         // It is there, and drains its side: the CLOSEs in a row count from here.
         State::Closing { attempt } => {
+            //= MR-CLS-7
             let attempt = Attempt { count: attempt.count.min(1), ..attempt };
             owner.become_state(State::Closing { attempt });
         }
@@ -378,7 +459,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
     let (owed, ids) = (owner.owed, owner.ids);
     let hello = |cookie, echoed_nonce, private_data| Connect {
         wants_checksum: view.config.checksum_wanted,
-        implicit: false,
+        implicit: owner.implicit,
         connection: ids.local,
         nonce: ids.local_nonce,
         incarnation,
@@ -389,7 +470,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
         paths: view.config.paths_per_plane.min(view.paths_per_connection),
         reads: view.config.reads_granted,
         held: view.config.reads_granted,
-        message_window: view.config.message_window,
+        message_window: view.message_window(),
         csn_window: view.csn_window,
         initial_credits: view.config.initial_credits,
         start_allowance_kib: view.config.window_bytes_max >> 10,
@@ -413,6 +494,7 @@ pub(crate) fn fill_control(view: &mut View<'_>, now: Instant, slot: Idx<Connecti
             *left = if sink.is_full() { *left } else { rest };
         }
         sink.emit(|transmit| {
+            //= MR-WIRE-9, MR-WIRE-31
             address(transmit, owner, SourcePort::Receive, true);
             write_control(transmit, now, to, &control)?;
             transmit.padding = if pad { CONNECT_BYTES.saturating_sub(transmit.header_length) } else { 0 };
@@ -453,6 +535,7 @@ pub(crate) fn write_control(
     control: &Control<'_>,
 ) -> Result<(), BufferTooSmall> {
     let base = Base {
+        //= MR-WIRE-30
         kind: PacketType::Control,
         flags: 0,
         path: PathId(0),

@@ -1,9 +1,9 @@
 //! Packets of an open connection: DATA, ACK, PROBE, PROBE_REPLY.
 
-use crate::connection::{Connection, OwedReply, State, ack, close, feedback, handshake, paths, reply};
+use crate::connection::{Connection, State, ack, close, feedback, handshake, paths, reply};
 use crate::delivery::Seen;
 use crate::memory::Memory;
-use crate::path::{Arrival, Due, Path, Verdict};
+use crate::path::{Arrival, Due, OwedReply, Path, Verdict};
 use crate::stats::DropReason;
 use crate::stream::{self, Judged};
 use crate::table::Idx;
@@ -22,14 +22,19 @@ pub(crate) fn on_packet(
     memory: &mut dyn Memory,
 ) -> Disposition {
     let Some(slot) = handshake::find_local(view, base.connection) else {
+        //= MR-CLS-17
         if base.kind.takes_psn() {
             reply::reset_unknown(view, datagram);
         }
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     let owner = view.connections.at(slot);
+    if owner.remote.ip() != datagram.source.ip() {
+        return Disposition::Dropped(DropReason::BadProof);
+    }
     if let State::Resting { .. } = owner.state {
         if base.kind.takes_psn() {
+            //= MR-CLS-10
             close::answer_at_rest(view, datagram, slot);
         }
         return Disposition::Dropped(DropReason::UnexpectedState);
@@ -37,6 +42,7 @@ pub(crate) fn on_packet(
     if !owner.takes_packets() {
         return Disposition::Dropped(DropReason::UnexpectedState);
     }
+    //= MR-PATH-5
     let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
     let result = match base.kind {
         PacketType::Data => on_data(view, now, datagram, base, at, body, memory),
@@ -63,15 +69,25 @@ fn on_data(
     let Ok((header, payload)) = DataHeader::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
-    if header.check(payload.len()).is_err() || header.opcode == Opcode::Datagram {
+    if header.check(payload.len()).is_err() {
         return Disposition::Dropped(DropReason::Malformed);
     }
     let Some(slot) = handshake::find_local(view, base.connection) else {
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
+    if header.opcode == Opcode::Datagram {
+        if view.paths.at(at).received.has(base.psn) {
+            return Disposition::Duplicate;
+        }
+        let taken = stream::on_datagram(view, slot, &header, payload, memory);
+        enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, false);
+        return if taken { Disposition::Consumed } else { Disposition::Dropped(DropReason::Datagram) };
+    }
     let (inbound, words) = view.inbound(slot);
     let (verdict, duplicate) = match inbound.seen(words, header.csn) {
+        //= MR-ACK-4, MR-DLV-2
         Seen::Outside => return Disposition::Dropped(DropReason::CsnOutsideWindow),
+        //= MR-DLV-3, MR-DLV-4
         Seen::Judged(verdict) => (verdict, true),
         Seen::New => {
             // The application learns that the connection is open before anything that happens on it.
@@ -86,6 +102,7 @@ fn on_data(
         stats.packets_accepted += 1;
         stats.bytes_placed += payload.len() as u64;
     }
+    view.connections.at_mut(slot).clock.last_used = now;
     let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
     enter(view, now, slot, at, arrival(datagram, base), verdict, urgent);
     if duplicate {
@@ -112,6 +129,7 @@ fn deliver(
     memory: &mut dyn Memory,
 ) -> Verdict {
     let accepted = match header.opcode {
+        //= MR-DLV-14
         Opcode::Void => false,
         Opcode::ReadResponse | Opcode::AtomicResponse => {
             stream::on_response(view, now, slot, header, payload, memory).is_some()
@@ -125,7 +143,14 @@ fn deliver(
     };
     let verdict = if accepted { Verdict::Accepted } else { Verdict::Refused };
     let (inbound, words) = view.inbound(slot);
+    //= MR-DLV-5
     inbound.judge(words, header.csn, verdict);
+    if header.opcode == Opcode::StreamReset
+        && let Some(stream) = stream::find(view, slot, header.stream)
+    {
+        // With this verdict the stream may have nothing left to wait for.
+        stream::advance(view, now, stream);
+    }
     verdict
 }
 
@@ -158,6 +183,7 @@ fn enter(
     } else {
         owner.paths.pending |= bit;
         if owner.clock.ack_at == Instant::FAR_FUTURE {
+            //= MR-ACK-11
             owner.clock.ack_at = now.after(ack_delay_ns);
         }
         let ack_at = owner.clock.ack_at;
@@ -176,15 +202,19 @@ fn on_probe(
     let Ok((probe, _padding)) = Probe::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
+    if !view.paths.at(at).received.is_plausible(base.psn) {
+        return Disposition::Dropped(DropReason::BadProof);
+    }
     let Some(slot) = handshake::find_local(view, base.connection) else {
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
+    //= MR-ACK-3
     enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, true);
-    let owed = OwedReply { path: base.path, token: probe.token, stream: probe.stream };
-    let replies = &mut view.connections.at_mut(slot).paths.replies;
-    if let Some(room) = replies.iter_mut().find(|reply| reply.is_none()) {
-        *room = Some(owed);
-    }
+    let path = view.paths.at_mut(at);
+    path.reply = Some(OwedReply { token: probe.token, stream: probe.stream });
+    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    view.connections.at_mut(slot).paths.replies |= bit;
+    view.mark_ready(slot);
     Disposition::Consumed
 }
 
@@ -201,7 +231,7 @@ fn on_probe_reply(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, body
     if result == Disposition::Consumed
         && let Some(at) = view.connections.at(slot).path(answer.ack.path)
     {
-        paths::on_probe_answered(view, slot, at, answer.token);
+        paths::on_probe_answered(view, now, slot, at, answer.token);
     }
     result
 }

@@ -2,17 +2,21 @@
 
 mod ack;
 mod close;
+mod datagram;
 mod feedback;
 mod handshake;
+mod implicit;
 mod incoming;
 mod output;
 mod paths;
+mod quota;
 mod reply;
 mod timers;
 
 pub use ack::AckSnapshot;
 pub(crate) use ack::acknowledge_now;
 pub(crate) use close::begin_close;
+pub(crate) use datagram::finish as finish_datagram;
 pub(crate) use handshake::{OpenError, accept, connect, on_control, reject};
 pub(crate) use incoming::on_packet;
 pub(crate) use output::{Sink, fill, fill_snapshots};
@@ -28,7 +32,8 @@ use crate::event::CloseReason;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, StreamId, WireConnectionId};
 use crate::list::{Linked, Links, List};
 use crate::path::Path;
-use crate::stats::ConnectionStats;
+use crate::pool::Pool;
+use crate::stats::{ConnectionState, ConnectionStats};
 use crate::stream::{Blocked, OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
@@ -41,6 +46,8 @@ pub struct Connection {
     pub(crate) ids: Ids,
     pub(crate) state: State,
     pub(crate) role: Role,
+    /// The one connection of its peer and service that needs no connection manager.
+    pub(crate) implicit: bool,
     /// Where the peer receives.
     pub(crate) remote: SocketAddr,
     pub(crate) service: u32,
@@ -123,6 +130,21 @@ impl Attempt {
 }
 
 impl State {
+    /// The state as the application sees it.
+    pub(crate) const fn name(&self) -> ConnectionState {
+        match self {
+            Self::Connecting { .. } => ConnectionState::Connecting,
+            Self::Incoming => ConnectionState::Incoming,
+            Self::Accepting { .. } => ConnectionState::Accepting,
+            Self::Open => ConnectionState::Open,
+            Self::Draining => ConnectionState::Draining,
+            Self::Closing { .. } => ConnectionState::Closing,
+            Self::PeerClosing => ConnectionState::PeerClosing,
+            Self::Ending { .. } => ConnectionState::Ending,
+            Self::Resting { .. } => ConnectionState::Resting,
+        }
+    }
+
     /// The table of transitions.
     pub(crate) const fn may_become(&self, next: &Self) -> bool {
         use State::{Accepting, Closing, Connecting, Draining, Ending, Incoming, Open, PeerClosing, Resting};
@@ -171,20 +193,12 @@ pub(crate) struct PathSet {
     pub(crate) burst: Option<(Idx<Path>, u8)>,
     /// The next acknowledgement goes on this path, if it is good.
     pub(crate) ack_cursor: u8,
-    /// PROBE_REPLYs owed.
-    pub(crate) replies: [Option<OwedReply>; 4],
+    /// Paths with a PROBE that has not been answered.
+    pub(crate) replies: u64,
     /// Stream that the next PROBE asks about.
     pub(crate) ask: Option<StreamId>,
     /// Payload bytes of a full packet: what every path in use carries.
     pub(crate) payload_bytes: u16,
-}
-
-/// A PROBE that has not been answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwedReply {
-    pub(crate) path: PathId,
-    pub(crate) token: u64,
-    pub(crate) stream: StreamId,
 }
 
 /// The streams of a connection.
@@ -200,6 +214,8 @@ pub(crate) struct StreamSet {
     pub(crate) responses: List<Work, Responding>,
     /// Responses that we owe or have under way.
     pub(crate) responses_owed: u32,
+    /// Inbound messages that have not taken effect.
+    pub(crate) messages: u32,
     /// READs and atomics of ours without response.
     pub(crate) responses_due: u32,
     /// Id of the next stream opened here, without the lowest bit.
@@ -225,6 +241,8 @@ pub(crate) struct Clock {
     /// When delayed acknowledgements are due.
     pub(crate) ack_at: Instant,
     pub(crate) last_keepalive: Instant,
+    /// When there was last work of either side.
+    pub(crate) last_used: Instant,
 }
 
 /// Control packets to send.
@@ -291,6 +309,7 @@ impl Connection {
         },
         state: State::Incoming,
         role: Role::Acceptor,
+        implicit: false,
         remote: SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
         service: 0,
         domain: ProtectionDomain(0),
@@ -315,7 +334,7 @@ impl Connection {
             again: 0,
             burst: None,
             ack_cursor: 0,
-            replies: [None; 4],
+            replies: 0,
             ask: None,
             payload_bytes: 0,
         },
@@ -328,6 +347,7 @@ impl Connection {
             blocked: List::EMPTY,
             responses: List::EMPTY,
             responses_owed: 0,
+            messages: 0,
             responses_due: 0,
             next_id: 0,
             responses_served: false,
@@ -341,6 +361,7 @@ impl Connection {
             busy_since: Instant::ZERO,
             ack_at: Instant::FAR_FUTURE,
             last_keepalive: Instant::ZERO,
+            last_used: Instant::ZERO,
         },
         owed: Owed {
             connect: false,
@@ -366,6 +387,7 @@ impl Connection {
             spurious: 0,
             refused: 0,
             bytes_in_flight: 0,
+            state: ConnectionState::Incoming,
             streams: 0,
             paths: 0,
         },
@@ -390,12 +412,14 @@ impl Connection {
     /// flood it.
     pub(crate) const fn may_send_requests(&self) -> bool {
         matches!(self.state, State::Accepting { .. } | State::Open | State::Draining | State::PeerClosing)
+            //= MR-HS-21
             && self.unverified.is_none()
     }
 
     /// Whether the peer has closed: it posts no receive and grants no credit any more, so that what needs one can only
     /// be tried.
     pub(crate) const fn peer_closes(&self) -> bool {
+        //= MR-CLS-20
         matches!(self.state, State::PeerClosing)
     }
 
@@ -433,7 +457,7 @@ impl Connection {
     }
 
     /// Whether anything of ours has no verdict or completion yet. O(streams), on the way to closing only.
-    pub(crate) fn is_drained(&self, streams: &crate::pool::Pool<'_, Stream>) -> bool {
+    pub(crate) fn is_drained(&self, streams: &Pool<'_, Stream>) -> bool {
         if !self.outbound.packets.is_empty() || !self.streams.responses.is_empty() || !self.renewed.is_empty()
         {
             return false;

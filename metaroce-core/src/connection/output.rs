@@ -1,10 +1,11 @@
 //! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, handshake, paths};
+use crate::connection::{Connection, ack, datagram, handshake, paths};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
 use crate::list::Links;
 use crate::path::{Path, Transmission, Verdict};
+use crate::stats::Limit;
 use crate::stream::{self, Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -63,6 +64,7 @@ pub(crate) fn address(
     transmit.destination = connection.remote;
     transmit.plane = 0;
     transmit.source = source;
+    //= MR-WIRE-13
     transmit.ecn = Ecn::Ect0;
     transmit.checksummed = checksummed;
 }
@@ -99,6 +101,7 @@ pub(crate) fn fill(
         if sink.is_full() || sink.used() - start >= TURN_PACKETS {
             return true;
         }
+        //= MR-LOSS-8
         let sent = fill_again(view, now, connection, sink)
             || fill_renewed(view, now, connection, sink)
             || fill_new(view, now, connection, sink);
@@ -106,18 +109,20 @@ pub(crate) fn fill(
             break;
         }
     }
-    fill_probes(view, now, connection, sink) || is_starved(view, connection)
+    let starved = is_starved(view, connection);
+    fill_probes(view, now, connection, sink) || starved
 }
 
-/// Whether the endpoint's tables, which all connections share, are what keeps the connection from sending. It stays in
-/// line then: nothing of its own would tell it that there is room again.
+/// Whether only the want of an entry in a shared table stops the connection: it has to be asked again, since no event
+/// of its own will tell when there is one.
 fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
+    if has_packet_for_request(view) && view.transmissions.available() > 0 {
+        return false;
+    }
     let owner = view.connections.at(connection);
-    let has_work = owner.paths.again != 0
-        || !owner.renewed.is_empty()
-        || !owner.streams.responses.is_empty()
-        || !owner.streams.scheduled.is_empty();
-    has_work && (view.transmissions.available() == 0 || !has_packet_for_request(view))
+    //= MR-STR-29
+    let new = !owner.streams.scheduled.is_empty() || !owner.streams.responses.is_empty();
+    new || !owner.renewed.is_empty() || owner.paths.again != 0
 }
 
 /// Whether a request may take a packet. A quarter of the table is kept for responses: else requests that wait, refused,
@@ -141,6 +146,7 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         };
         // What belongs to a request that can only fail goes as VOID.
         let entry = view.packets.at_mut(packet);
+        //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
         if !path.has_room(bytes) || !path.takes(bytes) {
@@ -197,6 +203,7 @@ fn next_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) 
             return Some(packet);
         }
         view.connections.at_mut(connection).renewed.remove(&mut view.packets, packet);
+        //= MR-DLV-11
         stream::on_verdict(view, now, packet, Verdict::Refused);
     }
     None
@@ -205,23 +212,24 @@ fn next_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) 
 /// Cuts one new packet off a response or a request, and sends it.
 fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
     let owner = view.connections.at(connection);
-    if !owner.outbound.has_room(&view.packets)
-        || view.packets.available() == 0
-        || view.transmissions.available() == 0
-    {
+    if !owner.outbound.has_room(&view.packets) {
         return false;
     }
     let Some(work) = next_work(view, now, connection) else { return false };
+    if view.packets.available() == 0 || view.transmissions.available() == 0 {
+        view.hit(Limit::Packets);
+        return false;
+    }
     let payload_bytes = view.connections.at(connection).paths.payload_bytes;
+    if let WorkKind::Datagram { .. } = view.works.at(work).kind {
+        return datagram::send(view, now, connection, work, sink);
+    }
     let left = work_left(view.works.at(work));
     let bytes = u64::from(left.min(u32::from(payload_bytes))) + DATA_HEADER_BYTES_MAX as u64;
     let Some(at) = path_for(view, connection, bytes) else { return false };
     let NextCut { offset, length } = next_cut(view, now, work, payload_bytes);
     let owner = view.connections.at_mut(connection);
-    let cut = view.works.at(work);
-    if !cut.is_request() && cut.progress == Cut::Done {
-        owner.streams.responses.remove(&mut view.works, work);
-    }
+    owner.clock.last_used = now;
     if owner.outbound.packets.is_empty() {
         owner.clock.busy_since = now;
     }
@@ -245,12 +253,19 @@ fn next_work(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) -> 
         _ => false,
     };
     streams.responses_served = serve_response;
+    //= MR-STR-4
+    // The next stream, or response, has its turn after this burst.
+    let rotate = owner.paths.burst.is_none();
     if serve_response {
-        return response;
+        let work = response?;
+        if rotate {
+            streams.responses.remove(&mut view.works, work);
+            streams.responses.push_back(&mut view.works, work);
+        }
+        return Some(work);
     }
     let stream = stream?;
-    // The next stream has its turn after this burst.
-    if owner.paths.burst.is_none() {
+    if rotate {
         streams.scheduled.remove(&mut view.streams, stream);
         streams.scheduled.push_back(&mut view.streams, stream);
     }
@@ -276,7 +291,7 @@ fn work_left(work: &Work) -> u32 {
 }
 
 /// The path of the burst under way while it has room, else the start of a new burst.
-fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+pub(crate) fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
     let owner = view.connections.at(connection);
     if let Some((at, left)) = owner.paths.burst {
         let path = view.paths.at(at);
@@ -319,11 +334,18 @@ fn send_packet(
             && header.opcode == Opcode::AtomicResponse
         {
             let room = transmit.header.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>());
+            //= MR-WIRE-21
             *room.ok_or(BufferTooSmall)? = value.to_be_bytes();
             at += 8;
         }
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
-        if !entry.void {
+        if !entry.void && work.inline_length > 0 {
+            for byte in work.inline() {
+                *transmit.header.get_mut(at).ok_or(BufferTooSmall)? = *byte;
+                at += 1;
+            }
+            transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        } else if !entry.void {
             (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.length));
         }
         bytes = transmit.datagram_length();
@@ -355,6 +377,7 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
     let carried = work.carried();
     let last = packet.offset.saturating_add(u32::from(packet.length)) >= carried;
     let packet_bytes = u64::from(packet.length) + DATA_HEADER_BYTES_MAX as u64;
+    //= MR-ACK-15
     let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
         && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;
     let few_in_flight = path.sending.in_flight.len() < 2;
@@ -370,7 +393,9 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
         msn: work.msn,
         offset: packet.offset,
         length: work.length,
+        //= MR-WIRE-19
         receive_index: if work.consumes_receive() { work.receive_index } else { ReceiveIndex::new(0) },
+        //= MR-CC-17
         demand_kib: u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX),
         remote: None,
         operands: None,
@@ -378,19 +403,22 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
         immediate: None,
         signal: None,
     };
+    //= MR-WIRE-22
     if packet.void {
         return header;
     }
     DataHeader {
         remote: work.remote_at(packet.offset),
         operands: work.operands(),
+        match_bits: work.tag(),
         immediate: work.immediate(last),
+        signal: work.signal(last),
         ..header
     }
 }
 
 /// Enters a transmission into its path, and arms the path's timers.
-fn record(
+pub(crate) fn record(
     view: &mut View<'_>,
     now: Instant,
     connection: Idx<Connection>,
@@ -398,6 +426,7 @@ fn record(
     transmission: Transmission,
 ) {
     let path = view.paths.at_mut(at);
+    //= MR-LOSS-10
     path.sending.psn_next = path.sending.psn_next.plus(1);
     path.counters.sent += 1;
     if path.sending.inflight_bytes == 0 {
@@ -439,7 +468,7 @@ fn fill_probes(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, s
                 return true;
             }
             view.paths.at_mut(at).timeouts.probe_owed = false;
-            let token = view.rng.next_u64();
+            let token = view.secrets.next_u64();
             send_probe(view, now, connection, at, token, 0, sink);
         }
     }
@@ -470,6 +499,7 @@ fn send_probe(
         let mut at = base.emit(&mut transmit.header)?;
         at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        //= MR-WIRE-33
         transmit.padding = size.max(PROBE_BYTES_MIN).saturating_sub(transmit.header_length);
         Ok(())
     });

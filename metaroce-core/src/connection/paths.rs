@@ -3,19 +3,24 @@
 use crate::config::Config;
 use crate::congestion::WindowBounds;
 use crate::connection::Connection;
+use crate::connection::handshake::high;
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
-use crate::path::{MTU_BYTES_START, Path, Probing, Rtt, Timeouts, Transmission, remove};
+use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt, Timeouts, Transmission, remove};
 use crate::pool::Pool;
-use crate::rng::Rng;
+use crate::rng::Secrets;
 use crate::stats::PathState;
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
 use crate::wire::DATA_HEADER_BYTES_MAX;
 
+/// Bytes that a connection may have in flight before the first feedback.
+const START_BYTES: u64 = 64 << 10;
 /// Padded probes of one size before the next smaller size is tried.
-const MTU_TRIES: u8 = 3;
+const MTU_TRIES: u8 = 5;
+/// Time after which a search that ended below the wanted size starts again, ns.
+const MTU_AGAIN_NS: u64 = 10_000_000_000;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
 const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 /// Longest delay between two probes of a dead path, ns.
@@ -30,8 +35,10 @@ const ANSWERS: u32 = 3;
 
 /// What the congestion control may do with a path of this connection.
 pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
+    let packet_bytes = u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64;
     WindowBounds {
-        packet_bytes: u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64,
+        packet_bytes,
+        window_bytes_start: (START_BYTES / u64::from(connection.paths.count.max(1))).max(2 * packet_bytes),
         window_bytes_max: u64::from(config.window_bytes_max),
         delay_target_ns: config.delay_target_ns,
     }
@@ -46,20 +53,42 @@ pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
     let bounds = bounds(owner, view.config);
     let first_port = u32::from(view.config.source_ports.first);
     let ports = u32::from(view.config.source_ports.last).saturating_sub(first_port) + 1;
+    //= MR-PATH-2
     // Neighbouring ports from a random start: no two paths of a connection share one, as far as the range allows.
     let start = view.rng.below(ports);
+    let ids = owner.ids;
     for (number, at) in (0u8..).zip(owner.path_indices()) {
         let port = first_port + (start + u32::from(number)) % ports.max(1);
-        let psn = Psn::new(view.rng.next_u32());
+        //= MR-HS-7
+        let psn = psn_first(ids.local_nonce, number);
         let path = view.paths.at_mut(at);
         *path =
             Path { id: PathId(number), source_port: u16::try_from(port).unwrap_or(u16::MAX), ..Path::EMPTY };
+        path.received = Received::starting_at(psn_first(ids.remote_nonce, number));
         path.sending.psn_first = psn;
         path.sending.psn_next = psn;
         path.sending.tolerance = u32::from(view.config.reorder_tolerance);
         view.config.congestion.on_start(&mut path.window, &bounds);
-        begin_mtu_search(path, view.rng, view.connections.at(connection).terms.mtu_bytes);
+        begin_mtu_search(path, view.secrets, view.connections.at(connection).terms.mtu_bytes);
     }
+    view.mark_ready(connection);
+}
+
+/// The first PSN of a path: spread over the number space by path, from a number that only the two ends know, so that
+/// the receiver can tell a PSN that its peer cannot have reached.
+fn psn_first(nonce: u64, path: u8) -> Psn {
+    Psn::new(high(nonce).wrapping_add(u32::from(path).wrapping_mul(0x9e37_79b9)))
+}
+
+/// Has one good path ask whether the peer is still there, in turn: a route that fails in one direction must not decide
+/// it for all.
+pub(crate) fn ask_for_life(view: &mut View<'_>, connection: Idx<Connection>) {
+    let owner = view.connections.at(connection);
+    let good = || owner.path_indices().filter(|&at| view.paths.at(at).takes_data());
+    let count = u32::try_from(good().count()).unwrap_or(0);
+    let turn = view.rng.below(count);
+    let asked = good().nth(turn as usize).unwrap_or(owner.paths.first);
+    view.paths.at_mut(asked).timeouts.probe_owed = true;
     view.mark_ready(connection);
 }
 
@@ -68,11 +97,11 @@ const HEADER: u16 = 80;
 const _: () = assert!(HEADER as usize == DATA_HEADER_BYTES_MAX);
 
 /// Starts the search for the largest packet that the path's route carries.
-fn begin_mtu_search(path: &mut Path, rng: &mut Rng, mtu_bytes: u16) {
+fn begin_mtu_search(path: &mut Path, secrets: &mut Secrets, mtu_bytes: u16) {
     path.probing = Probing {
         mtu_bytes: MTU_BYTES_START,
         candidate_bytes: if mtu_bytes > MTU_BYTES_START { mtu_bytes } else { 0 },
-        token: rng.next_u64(),
+        token: secrets.next_u64(),
         tries: 0,
         deadline: Instant::FAR_FUTURE,
         owed: mtu_bytes > MTU_BYTES_START,
@@ -89,7 +118,7 @@ pub(crate) fn on_packet_lost(view: &mut View<'_>, connection: Idx<Connection>, a
     path.probing.large_lost = path.probing.large_lost.saturating_add(1);
     if path.probing.large_lost >= LARGE_LOSSES {
         let mtu_bytes = view.connections.at(connection).terms.mtu_bytes;
-        begin_mtu_search(path, view.rng, mtu_bytes);
+        begin_mtu_search(path, view.secrets, mtu_bytes);
         set_payload(view, connection);
         move_again(view, connection, at);
         view.mark_ready(connection);
@@ -97,14 +126,22 @@ pub(crate) fn on_packet_lost(view: &mut View<'_>, connection: Idx<Connection>, a
 }
 
 /// The padded probe under way was answered.
-pub(crate) fn on_probe_answered(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, token: u64) {
+pub(crate) fn on_probe_answered(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    token: u64,
+) {
     let path = view.paths.at_mut(at);
     if path.probing.candidate_bytes == 0 || path.probing.token != token {
         return;
     }
+    //= MR-PATH-33
     path.probing.mtu_bytes = path.probing.candidate_bytes;
+    let below = path.probing.mtu_bytes < view.connections.at(connection).terms.mtu_bytes;
     path.probing.candidate_bytes = 0;
-    path.probing.deadline = Instant::FAR_FUTURE;
+    path.probing.deadline = if below { now.after(MTU_AGAIN_NS) } else { Instant::FAR_FUTURE };
     set_payload(view, connection);
     // What other paths turned out not to carry may find its way now.
     for other in view.connections.at(connection).path_indices() {
@@ -113,11 +150,18 @@ pub(crate) fn on_probe_answered(view: &mut View<'_>, connection: Idx<Connection>
 }
 
 /// The padded probe under way was not answered in time: again, or the next smaller size.
-pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+pub(crate) fn on_probe_missed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let wanted = view.connections.at(connection).terms.mtu_bytes;
     let path = view.paths.at_mut(at);
     let probing = &mut path.probing;
+    if probing.candidate_bytes == 0 {
+        // Time to look again: the loss of a few probes, or another route, may have been why.
+        probing.candidate_bytes = wanted;
+        probing.tries = 0;
+    }
     probing.deadline = Instant::FAR_FUTURE;
-    probing.token = view.rng.next_u64();
+    probing.token = view.secrets.next_u64();
+    //= MR-PATH-34
     if probing.tries >= MTU_TRIES {
         probing.tries = 0;
         probing.candidate_bytes =
@@ -128,6 +172,8 @@ pub(crate) fn on_probe_missed(view: &mut View<'_>, connection: Idx<Connection>, 
         view.mark_ready(connection);
     } else {
         probing.candidate_bytes = 0;
+        probing.deadline = now.after(MTU_AGAIN_NS);
+        view.arm(connection, now.after(MTU_AGAIN_NS));
         move_again(view, connection, at);
     }
 }
@@ -151,6 +197,7 @@ fn set_payload(view: &mut View<'_>, connection: Idx<Connection>) {
     let owner = view.connections.at_mut(connection);
     let sizes = || owner.path_indices().map(|at| view.paths.at(at)).filter(|path| path.takes_data());
     let largest = sizes().map(|path| path.probing.mtu_bytes).max().unwrap_or(MTU_BYTES_START);
+    //= MR-PATH-35
     let smallest = sizes()
         .map(|path| path.probing.mtu_bytes)
         .filter(|&bytes| bytes >= largest / 2)
@@ -166,31 +213,35 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
     let start = view.rng.below(count);
     let mut best: Option<(u64, Idx<Path>)> = None;
     let mut inflight = 0;
-    let mut blocked = None;
+    let mut blocked = false;
     for step in 0..count {
         let id = if start + step >= count { start + step - count } else { start + step };
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
         let path = view.paths.at(at);
         inflight += path.sending.inflight_bytes;
+        //= MR-PATH-36
         if !path.takes(bytes) {
             continue;
         }
         if !path.has_room(bytes) {
-            blocked = Some(at);
+            blocked = true;
             continue;
         }
+        //= MR-PATH-9
         let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
         if best.is_none_or(|(least, _)| load < least) {
             best = Some((load, at));
         }
     }
+    //= MR-CC-11
     if inflight > 0 && inflight + bytes > u64::from(view.config.window_bytes_max) {
         return None;
     }
-    if best.is_none()
-        && let Some(at) = blocked
-    {
-        view.paths.at_mut(at).sending.window_limited = true;
+    if blocked {
+        for at in view.connections.at(connection).path_indices() {
+            let path = view.paths.at_mut(at);
+            path.sending.window_limited |= !path.has_room(bytes);
+        }
     }
     best.map(|(_, at)| at)
 }
@@ -223,7 +274,7 @@ fn queue_again(
     if path.takes_data() && !path.takes(bytes) && path.probing.candidate_bytes == 0 {
         // No path is known to carry it: one did when it was cut, so that the probes may have been lost.
         let known = path.probing.mtu_bytes;
-        begin_mtu_search(path, view.rng, mtu_bytes);
+        begin_mtu_search(path, view.secrets, mtu_bytes);
         path.probing.mtu_bytes = known;
     }
     path.sending.again.push_back(&mut view.packets, packet);
@@ -263,7 +314,7 @@ pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<P
     let path = view.paths.at_mut(at);
     path.move_to(port);
     path.rtt = Rtt::NEW;
-    begin_mtu_search(path, view.rng, mtu_bytes);
+    begin_mtu_search(path, view.secrets, mtu_bytes);
     set_payload(view, connection);
     view.mark_ready(connection);
 }
@@ -280,15 +331,18 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         let margin = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
         owner.clock.progress_sent_at > sent_at.after(margin)
     });
+    //= MR-PATH-15
     let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
     path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
     path.timeouts.since = now;
     view.config.congestion.on_timeout(&mut path.window, &bounds);
+    //= MR-PATH-12
     if others_progress && has_other {
         suspect(view, now, connection, at);
     } else {
+        //= MR-PATH-16
         rescue(view, connection, at, 1);
     }
 }
@@ -310,6 +364,7 @@ fn oldest_unanswered(view: &View<'_>, at: Idx<Path>) -> Option<Instant> {
 /// No new data on the path; everything in flight goes again on others; a probe asks after it.
 fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
+    //= MR-PATH-14
     path.state = PathState::Suspect;
     path.timeouts.probe_owed = true;
     path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
@@ -352,8 +407,10 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
 
 /// The revival timer of a suspect, dead or returning path: it dies, or is probed again.
 pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    // A path that was dead for long, or just moved, knows no RTT of its own; its siblings do.
+    let siblings = view.connections.at(connection).rtt_ns(&view.paths, view.config);
     let path = view.paths.at_mut(at);
-    let base = path.rtt.smoothed_or(view.config.rtt_ns_initial).saturating_mul(3);
+    let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
     match path.state {
         PathState::Good => {
             path.timeouts.revival = Instant::FAR_FUTURE;
@@ -362,6 +419,9 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         PathState::Suspect => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = 0;
+            // All of it goes again elsewhere. What is still told delivered is not waited for: a route that is dead for
+            // long would keep the entries of the shared table for as long.
+            path.sending.forget(&mut view.transmissions);
         }
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Dead;
@@ -372,8 +432,10 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     path.timeouts.probe_owed = true;
     forget_old(path, &mut view.transmissions, now, view.config.rto_ns_min.saturating_mul(FORGET_RTOS));
     let path = view.paths.at_mut(at);
+    //= MR-PATH-19
     let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
     path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
+    //= MR-PATH-21
     // Each try takes another route: where the fabric has one that works, it is found.
     repath(view, connection, at);
 }
@@ -396,10 +458,12 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     let path = view.paths.at_mut(at);
     match path.state {
         PathState::Good => {}
+        //= MR-PATH-18
         PathState::Suspect => revive(view, connection, at),
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Probing;
             path.timeouts.answers = path.timeouts.answers.saturating_add(1);
+            //= MR-PATH-23
             if path.timeouts.answers >= ANSWERS {
                 revive(view, connection, at);
             } else {

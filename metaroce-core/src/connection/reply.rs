@@ -87,7 +87,6 @@ pub(crate) fn retry(view: &mut View<'_>, now: Instant, datagram: &Datagram<'_>, 
 /// REJECT without a connection.
 pub(crate) fn reject(
     view: &mut View<'_>,
-    _now: Instant,
     datagram: &Datagram<'_>,
     connect: &Connect<'_>,
     reason: RejectReason,
@@ -98,9 +97,11 @@ pub(crate) fn reject(
 
 /// RESET for DATA or a PROBE with an unknown id, quoting its base header.
 pub(crate) fn reset_unknown(view: &mut View<'_>, datagram: &Datagram<'_>) {
+    //= MR-CLS-12
     let Some(quote) = datagram.bytes.first_chunk::<QUOTE_BYTES>() else { return };
     let kind = ReplyKind::Reset { quote: *quote };
     let reset = Control::Reset(Reset { proof: ResetProof::Quote(*quote) });
+    //= MR-CLS-13
     if datagram.bytes.len() < BASE_BYTES + reset.encoded_length() {
         return;
     }
@@ -116,6 +117,7 @@ pub(crate) fn cookie_is_right(
     datagram: &Datagram<'_>,
     connect: &Connect<'_>,
 ) -> bool {
+    //= MR-HS-19
     let period = now.as_nanos() / COOKIE_NS;
     [period, period.wrapping_sub(1)]
         .into_iter()

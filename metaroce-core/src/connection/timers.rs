@@ -25,6 +25,7 @@ pub(crate) fn on_timer(view: &mut View<'_>, now: Instant, slot: Idx<Connection>)
             on_paths(view, now, slot);
         }
         State::Incoming => {
+            //= MR-HS-22
             // The application did not answer in time.
             handshake::refuse(view, slot, RejectReason::Busy, &PrivateData::EMPTY);
             close::finish(view, now, slot, CloseReason::TimedOut);
@@ -64,6 +65,7 @@ fn repeat(
     state: impl FnOnce(Attempt) -> State,
 ) {
     if !matches!(view.connections.at(slot).state, State::Closing { .. })
+        //= MR-HS-23
         && now.since(view.connections.at(slot).clock.last_heard) >= view.config.fail_after_ns
     {
         close::finish(view, now, slot, CloseReason::TimedOut);
@@ -74,6 +76,7 @@ fn repeat(
         return;
     }
     let floor = view.config.rto_ns_min.max(view.config.rtt_ns_initial.saturating_mul(4));
+    //= MR-HS-10, MR-CLS-6
     let delay = floor.saturating_mul(1 << attempt.count.min(6));
     let next = now.after(view.rng.jitter(delay, 100));
     let next_state = state(Attempt { next, count: attempt.count.saturating_add(1) });
@@ -108,7 +111,8 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         next = next.min(view.streams.at(entry).wake_at);
         at = owner.streams.waiting.next(&view.streams, entry);
     }
-    let silence = view.config.keepalive_ns.min(view.config.fail_after_ns) / 4;
+    let idle_close = view.config.idle_close_ns.unwrap_or(u64::MAX);
+    let silence = view.config.keepalive_ns.min(view.config.fail_after_ns).min(idle_close) / 4;
     view.arm(slot, next.min(now.after(silence.max(1))));
 }
 
@@ -128,7 +132,9 @@ fn rto_at(view: &View<'_>, path: &Path) -> Instant {
     let rto = path.rtt.rto_ns(config.rtt_ns_initial, config.rto_ns_min);
     // The probe timeout goes first: its answer shows what is missing, and makes this one needless.
     let pto = path.rtt.pto_ns(config.rtt_ns_initial, config.ack_delay_ns_max, config.pto_ns_min);
+    //= MR-LOSS-15
     let ceiling = config.rto_ns_min.saturating_mul(RTO_CEILING).max(rto);
+    //= MR-LOSS-14
     let backed_off = rto.max(pto + pto / 2).saturating_mul(1 << path.timeouts.rto_count.min(16)).min(ceiling);
     path.timeouts.since.after(backed_off)
 }
@@ -158,7 +164,7 @@ fn deadline(view: &View<'_>, at: Idx<Path>) -> Instant {
 
 fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Path>) {
     if view.paths.at(at).probing.deadline <= now {
-        paths::on_probe_missed(view, slot, at);
+        paths::on_probe_missed(view, now, slot, at);
     }
     let path = view.paths.at(at);
     if path.state != PathState::Good {
@@ -170,11 +176,19 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
     if path.sending.inflight_bytes == 0 {
         return;
     }
-    if rto_at(view, path) <= now {
+    let due = rto_at(view, path);
+    let late_ns = now.since(due);
+    let grace_ns = due.since(path.timeouts.since) / 4;
+    if due <= now && late_ns > grace_ns {
+        // A timer that fires this late tells of a pause on this side: answers that came meanwhile wait to be read.
+        let path = view.paths.at_mut(at);
+        path.timeouts.since = path.timeouts.since.after(late_ns.saturating_add(grace_ns));
+    } else if due <= now {
         paths::on_timeout(view, now, slot, at);
     } else if pto_at(view, path) <= now {
         let path = view.paths.at_mut(at);
         path.timeouts.pto_count = path.timeouts.pto_count.saturating_add(1);
+        //= MR-LOSS-13
         path.timeouts.probe_owed = true;
         view.mark_ready(slot);
     }
@@ -214,6 +228,7 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let clock = owner.clock;
     let stuck_since = clock.last_progress.max(clock.busy_since);
     let silent = now.since(clock.last_heard);
+    //= MR-PATH-26
     if (busy && now.since(stuck_since) >= config.fail_after_ns)
         || silent >= config.keepalive_ns.saturating_add(config.fail_after_ns)
     {
@@ -221,11 +236,17 @@ fn on_silence(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         return;
     }
     let every = config.keepalive_ns.min(config.fail_after_ns / 4).max(1);
+    let idle = now.since(clock.last_used);
+    if let State::Open = owner.state
+        && config.idle_close_ns.is_some_and(|limit| idle >= limit)
+        && owner.is_drained(&view.streams)
+    {
+        close::begin_close(view, now, slot, false);
+        return;
+    }
     if silent >= config.keepalive_ns && now.since(clock.last_keepalive) >= every {
         view.connections.at_mut(slot).clock.last_keepalive = now;
-        let first = view.connections.at(slot).paths.first;
-        view.paths.at_mut(first).timeouts.probe_owed = true;
-        view.mark_ready(slot);
+        paths::ask_for_life(view, slot);
     }
 }
 

@@ -44,6 +44,7 @@ impl Inbound {
         self.window = window;
         self.lowest_unseen = first;
         if let Some((mut accepted, mut refused)) = self.windows(words) {
+            //= MR-DLV-1
             accepted.reset(first.minus(window));
             refused.reset(first.minus(window));
         }
@@ -59,6 +60,7 @@ impl Inbound {
         let lowest = self.lowest_unseen;
         let window = self.window;
         let Some((accepted, refused)) = self.windows(words) else { return Seen::Outside };
+        //= MR-DLV-2
         if lowest.distance(csn) >= window.cast_signed() || !accepted.covers(csn) {
             Seen::Outside
         } else if accepted.contains(csn) {
@@ -120,6 +122,7 @@ mod tests {
 
     quickcheck! {
         /// Against a map that never forgets: same verdict inside the window, for ever.
+        //= MR-DLV-1, MR-DLV-3 test
         fn every_csn_gets_one_verdict(first: u32, steps: Vec<(u8, bool)>) -> bool {
             const W: u32 = 64;
             let mut words = vec![0; inbound_words(W)];

@@ -107,12 +107,14 @@ impl Outbound {
 
     /// Whether the window lets a new CSN out.
     pub(crate) fn has_room(&self, pool: &Pool<'_, Packet>) -> bool {
+        //= MR-DLV-8
         let Some(oldest) = self.packets.front() else { return self.window > 0 };
         self.next_csn.raw().wrapping_sub(pool.at(oldest).csn.raw()) < self.window
     }
 
     /// Gives `packet` the next CSN.
     pub(crate) fn enter(&mut self, pool: &mut Pool<'_, Packet>, packet: Idx<Packet>) {
+        //= MR-DLV-9
         pool.at_mut(packet).csn = self.next_csn;
         self.next_csn = self.next_csn.plus(1);
         self.packets.push_back(pool, packet);

@@ -4,12 +4,12 @@ use super::{CloseMode, ConnectError, Endpoint};
 use crate::config::ConnectOptions;
 use crate::connection::{self, Connection, OpenError, Role, State};
 use crate::event::Status;
-use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, RegionId, StreamId};
+use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, QueueId, RegionId, RegionKey, StreamId};
 use crate::region::{self, RegionError, RegionOptions, RegisteredRegion};
-use crate::request::{PostError, Segment, WorkRequest};
-use crate::stats::{ConnectionStats, PathStats};
+use crate::request::{DatagramRequest, PostError, QueueOptions, Segment, StreamOptions, WorkRequest};
+use crate::stats::{ConnectionStats, PathStats, StreamStats};
 use crate::storage::Storage;
-use crate::stream;
+use crate::stream::{self, TagEntry};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
@@ -24,7 +24,7 @@ impl<S: Storage> Endpoint<S> {
         let mut view = self.view().ok_or(RegionError::Full)?;
         let generation = *view.next_generation;
         *view.next_generation = generation.wrapping_add(1);
-        region::register(&mut view.regions, view.rng, generation, options)
+        region::register(&mut view.regions, view.secrets, generation, options)
     }
 
     /// Forgets a region. Afterwards no packet reaches it.
@@ -34,6 +34,16 @@ impl<S: Storage> Endpoint<S> {
     pub fn deregister_region(&mut self, region: RegionId) -> Result<(), RegionError> {
         let mut view = self.view().ok_or(RegionError::NoRegion)?;
         region::deregister(&mut view.regions, region)
+    }
+
+    /// Gives a region a new key; the old one is dead at once. For memory windows: a peer's SEND with invalidate takes
+    /// the key away, this gives the next one.
+    ///
+    /// # Errors
+    /// [`RegionError::NoRegion`].
+    pub fn rekey_region(&mut self, region: RegionId) -> Result<RegionKey, RegionError> {
+        let mut view = self.view().ok_or(RegionError::NoRegion)?;
+        region::rekey(&mut view.regions, view.secrets, region)
     }
 
     /// Opens a connection. Streams may be opened and work posted at once; [`Event::Connected`](crate::Event) or
@@ -116,6 +126,7 @@ impl<S: Storage> Endpoint<S> {
         let bytes_in_flight = owner.path_indices().map(|at| view.paths.at(at).sending.inflight_bytes).sum();
         Some(ConnectionStats {
             bytes_in_flight,
+            state: owner.state.name(),
             streams: owner.streams.count,
             paths: owner.paths.count,
             ..owner.stats
@@ -127,6 +138,7 @@ impl<S: Storage> Endpoint<S> {
         let view = self.view()?;
         let at = view.connections.at(find_any(&view, connection)?).path(path)?;
         let path = view.paths.at(at);
+        //= MR-PATH-38
         Some(PathStats {
             path: path.id,
             epoch: path.epoch,
@@ -145,6 +157,13 @@ impl<S: Storage> Endpoint<S> {
             timeouts: path.counters.timeouts,
             repaths: path.counters.repaths,
         })
+    }
+
+    /// Counters of a stream; `None` if the connection has none of this id.
+    pub fn stream_stats(&mut self, connection: ConnectionHandle, stream: StreamId) -> Option<StreamStats> {
+        let view = self.view()?;
+        let at = stream::find(&view, find_any(&view, connection)?, stream)?;
+        Some(view.streams.at(at).stats())
     }
 
     /// Moves a path to a new source port.
@@ -171,6 +190,7 @@ impl<S: Storage> Endpoint<S> {
         for _ in 0..limit {
             let owner = view.connections.at_mut(slot);
             let id =
+                //= MR-STR-2
                 StreamId(owner.streams.next_id.wrapping_mul(2) | u16::from(owner.role == Role::Acceptor));
             owner.streams.next_id = owner.streams.next_id.wrapping_add(1);
             if id != StreamId::NONE && stream::find(&view, slot, id).is_none() {
@@ -227,7 +247,87 @@ impl<S: Storage> Endpoint<S> {
     ) -> Result<(), PostError> {
         let mut view = self.view().ok_or(PostError::NoConnection)?;
         let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
-        stream::post_recv(&mut view, slot, stream, id, segments)
+        stream::post_recv(&mut view, slot, stream, id, segments, None)
+    }
+
+    /// Posts a tagged receive: the first posted one that a tagged SEND matches takes it. Single use.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued then.
+    pub fn post_tagged_recv(
+        &mut self,
+        connection: ConnectionHandle,
+        stream: StreamId,
+        id: u64,
+        entry: TagEntry,
+        segments: &[Segment],
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        stream::post_recv(&mut view, slot, stream, id, segments, Some(entry))
+    }
+
+    /// Sets what a stream draws on, and opens it. To be called before its first receive.
+    ///
+    /// # Errors
+    /// [`PostError::NoConnection`], [`PostError::NoStream`], [`PostError::NoQueue`].
+    pub fn configure_stream(
+        &mut self,
+        connection: ConnectionHandle,
+        stream: StreamId,
+        options: StreamOptions,
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        let at = stream::find_or_open(&mut view, slot, stream).ok_or(PostError::NoStream)?;
+        if let Some(queue) = options.shared_queue {
+            stream::attach(&mut view, at, queue)?;
+        }
+        view.streams.at_mut(at).responder.unordered_match = options.unordered_match;
+        Ok(())
+    }
+
+    /// Posts an unreliable datagram; it completes when it is sent.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued then.
+    pub fn post_datagram(
+        &mut self,
+        connection: ConnectionHandle,
+        request: DatagramRequest<'_>,
+    ) -> Result<(), PostError> {
+        let mut view = self.view().ok_or(PostError::NoConnection)?;
+        let slot = find(&view, connection).ok_or(PostError::NoConnection)?;
+        stream::post_datagram(&mut view, slot, &request)
+    }
+
+    /// Makes a queue of receives, for streams to share or for datagrams.
+    ///
+    /// # Errors
+    /// [`PostError::Full`]; [`PostError::NoQueue`] if its number is taken.
+    pub fn create_queue(&mut self, options: QueueOptions) -> Result<QueueId, PostError> {
+        stream::create_queue(&mut self.view().ok_or(PostError::Full)?, options)
+    }
+
+    /// Ends a queue; its receives complete as flushed.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`] if there is no such queue, or streams still draw on it.
+    pub fn destroy_queue(&mut self, queue: QueueId) -> Result<(), PostError> {
+        stream::destroy_queue(&mut self.view().ok_or(PostError::NoQueue)?, queue)
+    }
+
+    /// Posts a receive to a queue.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued then.
+    pub fn post_queue_recv(
+        &mut self,
+        queue: QueueId,
+        id: u64,
+        segments: &[Segment],
+    ) -> Result<(), PostError> {
+        stream::post_queue(&mut self.view().ok_or(PostError::NoQueue)?, queue, id, segments)
     }
 }
 

@@ -31,6 +31,7 @@ impl<S: Storage> Endpoint<S> {
         let disposition = dispatch(&mut view, now, &datagram, memory);
         let stats = &mut self.state.stats;
         match disposition {
+            //= MR-WIRE-32
             Disposition::Dropped(reason) => {
                 if let Some(count) = stats.dropped.get_mut(reason as usize) {
                     *count += 1;
@@ -91,7 +92,7 @@ impl<S: Storage> Endpoint<S> {
 
     /// The oldest event that has not been taken.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.view()?.events.pop()
+        self.view()?.pop_event()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called: a lower bound, `None` for never. Ask again
@@ -109,10 +110,13 @@ fn dispatch(
 ) -> Disposition {
     let (base, body) = match Base::parse(datagram.bytes) {
         Ok(parsed) => parsed,
+        //= MR-WIRE-2, MR-WIRE-3
         Err(WireError::Version) => return Disposition::Dropped(DropReason::Version),
+        //= MR-WIRE-4
         Err(_) => return Disposition::Dropped(DropReason::Malformed),
     };
     let control = base.kind == PacketType::Control;
+    //= MR-WIRE-9, MR-WIRE-11
     if (control || view.config.checksum_wanted) && !checksum_is_right(view.config, datagram.bytes, &base) {
         return Disposition::Dropped(DropReason::Checksum);
     }
@@ -129,6 +133,7 @@ fn dispatch(
 fn checksum_is_right(config: &Config, bytes: &[u8], base: &Base) -> bool {
     let Some((before, rest)) = bytes.split_at_checked(Base::CHECKSUM_FIELD.start) else { return false };
     let Some(after) = rest.get(BASE_BYTES - Base::CHECKSUM_FIELD.start..) else { return false };
+    //= MR-WIRE-8
     let checksum = config.checksum;
     let state = checksum.update(crc::SEED, before);
     let state = checksum.update(state, &[0; 4]);

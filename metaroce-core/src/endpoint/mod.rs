@@ -9,7 +9,7 @@ use crate::index::IndexHead;
 use crate::list::List;
 use crate::pool::PoolHead;
 use crate::ring::RingHead;
-use crate::rng::{Keyed, Rng};
+use crate::rng::{Keyed, Rng, Secrets};
 use crate::stats::EndpointStats;
 use crate::storage::{Sizes, Storage, has_sizes};
 use crate::view::{State, View};
@@ -84,16 +84,20 @@ impl<S: Storage> Endpoint<S> {
         if !has_sizes(&storage.tables(), &Sizes::of(&limits)) {
             return Err(ConfigError::Storage);
         }
+        //= MR-SEC-8
         let mut rng = Rng::new(config.seed);
         let secret = Keyed::new([rng.next_u64(), rng.next_u64()]);
-        let incarnation = rng.next_u64();
+        let mut secrets = Secrets::new(Keyed::new([rng.next_u64(), rng.next_u64()]));
+        let incarnation = secrets.next_u64();
         let state = State {
             secret,
+            secrets,
             incarnation,
             stats: EndpointStats::default(),
             ready: List::EMPTY,
             reserved: 0,
             half_open: 0,
+            limits_told: 0,
             next_generation: 1,
             replies: Replies::NEW,
             csn_window: limits.csn_window,
@@ -107,6 +111,7 @@ impl<S: Storage> Endpoint<S> {
             messages: PoolHead::new(),
             packets: PoolHead::new(),
             transmissions: PoolHead::new(),
+            queues: PoolHead::new(),
             regions: PoolHead::new(),
             index: IndexHead::new(rng.next_u64()),
             wheel: WheelHead::new(),

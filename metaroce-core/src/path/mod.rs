@@ -12,7 +12,7 @@ pub(crate) use sent::{Delivered, InFlight, Judge, remove};
 
 use crate::congestion::PathWindow;
 use crate::delivery::{Packet, Queued};
-use crate::ids::{PathId, Psn, Serial};
+use crate::ids::{PathId, Psn, Serial, StreamId};
 use crate::list::List;
 use crate::stats::PathState;
 use crate::time::Instant;
@@ -31,6 +31,8 @@ pub struct Path {
     pub(crate) state: PathState,
     pub(crate) sending: Sending,
     pub(crate) received: Received,
+    /// The newest PROBE that has not been answered.
+    pub(crate) reply: Option<OwedReply>,
     pub(crate) rtt: Rtt,
     pub(crate) window: PathWindow,
     pub(crate) timeouts: Timeouts,
@@ -60,6 +62,13 @@ pub struct Sending {
     pub(crate) last_sent: Instant,
     /// The window limited the sender since the last feedback.
     pub(crate) window_limited: bool,
+}
+
+/// A PROBE that has not been answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwedReply {
+    pub(crate) token: u64,
+    pub(crate) stream: StreamId,
 }
 
 /// Unanswered timeouts.
@@ -127,8 +136,9 @@ impl Path {
             window_limited: false,
         },
         received: Received::NEW,
+        reply: None,
         rtt: Rtt::NEW,
-        window: PathWindow { window_bytes: 0, scratch: [0; 6] },
+        window: PathWindow { window_bytes: 0, scratch: [0; 8] },
         timeouts: Timeouts {
             since: Instant::ZERO,
             rto_count: 0,
@@ -161,6 +171,7 @@ impl Path {
 
     /// Whether the window lets `bytes` more out. One packet always fits.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        //= MR-PATH-10, MR-CC-1
         self.sending.inflight_bytes == 0 || self.sending.inflight_bytes + bytes <= self.window.window_bytes
     }
 
@@ -175,6 +186,7 @@ impl Path {
     /// A new route: new source port, next epoch. The PSN space runs on.
     pub(crate) fn move_to(&mut self, source_port: u16) {
         self.source_port = source_port;
+        //= MR-PATH-4
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.repaths += 1;
         self.probing.mtu_bytes = MTU_BYTES_START;

@@ -7,10 +7,14 @@ use crate::wire::{ACK_FLAG_EMPTY, AckBody, Vector256};
 
 /// The largest PSN moves by at most this much between two acknowledgements (the vector has 256 bits).
 const LARGEST_STEP_MAX: u32 = 192;
+/// Transmissions in a row of which none arrives, at most.
+const PSN_STEP_MAX: u32 = 1 << 20;
 
 /// What one path has received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
+    /// The PSN with which the peer starts.
+    first: Psn,
     /// The largest PSN, its transmit timestamp and when it came; `None` before the first packet.
     newest: Option<Newest>,
     accepted: Vector256,
@@ -54,6 +58,7 @@ pub(crate) enum Due {
 
 impl Received {
     pub(crate) const NEW: Self = Self {
+        first: Psn::new(0),
         newest: None,
         accepted: Vector256::EMPTY,
         refused: Vector256::EMPTY,
@@ -64,6 +69,25 @@ impl Received {
         told: None,
         told_marked: 0,
     };
+
+    /// Nothing yet; the peer starts with `first`.
+    pub(crate) const fn starting_at(first: Psn) -> Self {
+        Self { first, ..Self::NEW }
+    }
+
+    /// Whether the peer can have come to `psn`: what only carries a PSN, and no CSN that is checked, must not move the
+    /// vector to where no packet of the peer's is ever entered again.
+    pub(crate) fn is_plausible(&self, psn: Psn) -> bool {
+        let largest = self.newest.map_or(self.first, |newest| newest.psn);
+        largest.distance(psn).unsigned_abs() <= PSN_STEP_MAX
+    }
+
+    /// Whether `psn` was entered before, as far as the vector tells.
+    pub(crate) fn has(&self, psn: Psn) -> bool {
+        let Some(newest) = self.newest else { return false };
+        u32::try_from(psn.distance(newest.psn))
+            .is_ok_and(|back| self.accepted.contains(back) || self.refused.contains(back))
+    }
 
     /// Whether an acknowledgement must be written down before `psn` is entered, or else the vector would lose
     /// packets that no acknowledgement told of.
@@ -92,6 +116,7 @@ impl Received {
                 self.epoch = epoch;
                 Some(0)
             }
+            //= MR-ACK-8
             Some(newest) if newest.psn.before(psn) => {
                 let step = psn.raw().wrapping_sub(newest.psn.raw());
                 gap = step > 1;
@@ -107,16 +132,19 @@ impl Received {
         };
         if let Some(bit) = position {
             match verdict {
+                //= MR-ACK-1
                 Verdict::Accepted => self.accepted.insert(bit),
                 Verdict::Refused => self.refused.insert(bit),
             }
         }
+        //= MR-ACK-5
         self.packets = self.packets.wrapping_add(1);
         self.unacknowledged = self.unacknowledged.saturating_add(1);
         let first_mark = ecn == Ecn::Ce && self.marked == self.told_marked;
         if ecn == Ecn::Ce {
             self.marked = self.marked.wrapping_add(1);
         }
+        //= MR-ACK-10
         if gap || first_mark || verdict == Verdict::Refused || self.unacknowledged >= ack_packets {
             Due::Now
         } else {
@@ -130,9 +158,12 @@ impl Received {
         self.unacknowledged = 0;
         self.told_marked = self.marked;
         let Some(newest) = self.newest else {
+            //= MR-ACK-9
             return (AckBody { flags: body.flags | ACK_FLAG_EMPTY, ..body }, Vector256::EMPTY);
         };
+        //= MR-ACK-31
         self.told = Some(newest.psn);
+        //= MR-ACK-6
         let hold = u32::try_from(now.since(newest.at) >> 4).unwrap_or(u32::MAX);
         let body = AckBody {
             epoch: self.epoch,

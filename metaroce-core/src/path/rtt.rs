@@ -34,9 +34,11 @@ impl Rtt {
             self.variance_ns = sample_ns / 2;
         } else {
             let error = self.smoothed_ns.abs_diff(sample_ns);
+            //= MR-LOSS-19
             self.variance_ns = self.variance_ns - self.variance_ns / 4 + error / 4;
             self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8;
         }
+        //= MR-LOSS-20
         let [present, previous] = self.minima_ns;
         if now.since(self.half_start) >= BASE_SPAN_NS / 2 {
             self.half_start = now;
@@ -70,6 +72,7 @@ impl Rtt {
 
     /// 2 × smoothed + the acknowledgement delay, ns, at least `floor_ns`.
     pub(crate) fn pto_ns(&self, initial_ns: u64, ack_delay_ns: u64, floor_ns: u64) -> u64 {
+        //= MR-LOSS-12
         (2 * self.smoothed_or(initial_ns) + ack_delay_ns).max(floor_ns)
     }
 
@@ -86,6 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
+    //= MR-LOSS-20 test
     fn base_forgets_a_minimum_after_ten_seconds() {
         let mut rtt = Rtt::NEW;
         rtt.on_sample(Instant::from_nanos(0), 10_000);

@@ -87,11 +87,13 @@ impl Judge {
             self.cursor = sending.in_flight.next(pool, at);
             let verdict = if self.ack.accepted.contains(back) {
                 Verdict::Accepted
+            //= MR-LOSS-5, MR-STR-18
             } else if self.refused.contains(back) {
                 Verdict::Refused
             } else {
                 continue;
             };
+            //= MR-ACK-29
             remove(sending, pool, at);
             return Some((transmission, verdict));
         }
@@ -144,7 +146,9 @@ impl Judge {
             self.cursor = sending.in_flight.next(pool, at);
             let covered = u32::try_from(transmission.psn.distance(self.ack.largest))
                 .is_ok_and(|back| back < Vector256::BITS);
+            //= MR-LOSS-1, MR-LOSS-4
             let gap = covered && transmission.epoch == newest.epoch && back > sending.tolerance;
+            //= MR-LOSS-2
             let late = newest.sent_at.since(transmission.sent_at) > time_rule_ns;
             if !gap && !late {
                 continue;
@@ -156,6 +160,16 @@ impl Judge {
             return Some(transmission);
         }
         None
+    }
+}
+
+impl Sending {
+    /// Frees all transmissions without waiting for a judgement. O(transmissions of the path).
+    pub(crate) fn forget(&mut self, pool: &mut Pool<'_, Transmission>) {
+        while let Some(at) = self.in_flight.pop_front(pool) {
+            pool.free(at);
+        }
+        self.inflight_bytes = 0;
     }
 }
 

@@ -9,7 +9,7 @@ use crate::index::IndexEntry;
 use crate::path::{Path, Transmission};
 use crate::pool::Slot;
 use crate::region::Region;
-use crate::stream::{Message, Receive, Stream, Work};
+use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::wheel::TimerNode;
 
 /// Storage in arrays. Name one with [`fixed_storage!`](crate::fixed_storage), which computes the sizes from
@@ -23,6 +23,7 @@ pub struct FixedStorage<
     const MESSAGES: usize,
     const PACKETS: usize,
     const TRANSMISSIONS: usize,
+    const QUEUES: usize,
     const REGIONS: usize,
     const INDEX: usize,
     const EVENTS: usize,
@@ -37,6 +38,7 @@ pub struct FixedStorage<
     messages: [Slot<Message>; MESSAGES],
     packets: [Slot<Packet>; PACKETS],
     transmissions: [Slot<Transmission>; TRANSMISSIONS],
+    queues: [Slot<Queue>; QUEUES],
     regions: [Slot<Region>; REGIONS],
     timers: [TimerNode; CONNECTIONS],
     index: [IndexEntry; INDEX],
@@ -54,6 +56,7 @@ impl<
     const MESSAGES: usize,
     const PACKETS: usize,
     const TRANSMISSIONS: usize,
+    const QUEUES: usize,
     const REGIONS: usize,
     const INDEX: usize,
     const EVENTS: usize,
@@ -68,6 +71,7 @@ impl<
         MESSAGES,
         PACKETS,
         TRANSMISSIONS,
+        QUEUES,
         REGIONS,
         INDEX,
         EVENTS,
@@ -88,6 +92,7 @@ impl<
             messages: [const { Slot::new(Message::EMPTY) }; MESSAGES],
             packets: [const { Slot::new(Packet::EMPTY) }; PACKETS],
             transmissions: [const { Slot::new(Transmission::EMPTY) }; TRANSMISSIONS],
+            queues: [const { Slot::new(Queue::EMPTY) }; QUEUES],
             regions: [const { Slot::new(Region::EMPTY) }; REGIONS],
             timers: [const { TimerNode::new() }; CONNECTIONS],
             index: [IndexEntry::EMPTY; INDEX],
@@ -107,6 +112,7 @@ impl<
     const MESSAGES: usize,
     const PACKETS: usize,
     const TRANSMISSIONS: usize,
+    const QUEUES: usize,
     const REGIONS: usize,
     const INDEX: usize,
     const EVENTS: usize,
@@ -121,6 +127,7 @@ impl<
         MESSAGES,
         PACKETS,
         TRANSMISSIONS,
+        QUEUES,
         REGIONS,
         INDEX,
         EVENTS,
@@ -141,6 +148,7 @@ impl<
             messages: &mut self.messages,
             packets: &mut self.packets,
             transmissions: &mut self.transmissions,
+            queues: &mut self.queues,
             regions: &mut self.regions,
             timers: &mut self.timers,
             index: &mut self.index,
@@ -172,6 +180,7 @@ macro_rules! fixed_storage {
             { $crate::Sizes::of(&$limits).messages },
             { $crate::Sizes::of(&$limits).packets },
             { $crate::Sizes::of(&$limits).transmissions },
+            { $crate::Sizes::of(&$limits).queues },
             { $crate::Sizes::of(&$limits).regions },
             { $crate::Sizes::of(&$limits).index },
             { $crate::Sizes::of(&$limits).events },

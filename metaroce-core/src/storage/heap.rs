@@ -13,7 +13,7 @@ use crate::index::IndexEntry;
 use crate::path::{Path, Transmission};
 use crate::pool::Slot;
 use crate::region::Region;
-use crate::stream::{Message, Receive, Stream, Work};
+use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::wheel::TimerNode;
 
 /// Storage on the heap; nothing is allocated after [`HeapStorage::new`].
@@ -27,6 +27,7 @@ pub struct HeapStorage {
     messages: Box<[Slot<Message>]>,
     packets: Box<[Slot<Packet>]>,
     transmissions: Box<[Slot<Transmission>]>,
+    queues: Box<[Slot<Queue>]>,
     regions: Box<[Slot<Region>]>,
     timers: Box<[TimerNode]>,
     index: Box<[IndexEntry]>,
@@ -50,6 +51,7 @@ impl HeapStorage {
             messages: table(sizes.messages, || Slot::new(Message::EMPTY)),
             packets: table(sizes.packets, || Slot::new(Packet::EMPTY)),
             transmissions: table(sizes.transmissions, || Slot::new(Transmission::EMPTY)),
+            queues: table(sizes.queues, || Slot::new(Queue::EMPTY)),
             regions: table(sizes.regions, || Slot::new(Region::EMPTY)),
             timers: table(sizes.timers, TimerNode::new),
             index: table(sizes.index, || IndexEntry::EMPTY),
@@ -79,6 +81,7 @@ impl Storage for HeapStorage {
             messages: &mut self.messages,
             packets: &mut self.packets,
             transmissions: &mut self.transmissions,
+            queues: &mut self.queues,
             regions: &mut self.regions,
             timers: &mut self.timers,
             index: &mut self.index,

@@ -16,7 +16,8 @@ use crate::index::{IndexEntry, index_slots};
 use crate::path::{Path, Transmission};
 use crate::pool::Slot;
 use crate::region::Region;
-use crate::stream::{Message, Receive, Stream, Work};
+use crate::stats::Limit;
+use crate::stream::{Message, Queue, Receive, Stream, Work};
 use crate::wheel::TimerNode;
 
 /// Acknowledgements that can wait, written down, for the next `poll_transmit`.
@@ -33,6 +34,7 @@ pub struct RawTables<'a> {
     pub messages: &'a mut [Slot<Message>],
     pub packets: &'a mut [Slot<Packet>],
     pub transmissions: &'a mut [Slot<Transmission>],
+    pub queues: &'a mut [Slot<Queue>],
     pub regions: &'a mut [Slot<Region>],
     pub timers: &'a mut [TimerNode],
     pub index: &'a mut [IndexEntry],
@@ -74,6 +76,7 @@ pub struct Sizes {
     pub messages: usize,
     pub packets: usize,
     pub transmissions: usize,
+    pub queues: usize,
     pub regions: usize,
     pub timers: usize,
     pub index: usize,
@@ -85,17 +88,21 @@ pub struct Sizes {
 impl Sizes {
     /// Entries of every table. Saturates for limits out of their ranges.
     #[must_use]
+    //= MR-SEC-4
     pub const fn of(limits: &Limits) -> Self {
         let connections = limits.connections as usize;
         let streams = limits.streams as usize;
         let works = limits.requests as usize;
         let receives = limits.receives as usize;
         let messages = limits.messages as usize;
-        // Streams, messages, receives, works that wait for a response, and two names for every connection.
+        // Streams, messages, receives, works that wait for a response, queues, and four names for every
+        // connection.
         let named = streams.saturating_add(messages).saturating_add(receives).saturating_add(works);
-        let named = named.saturating_add(connections.saturating_mul(2));
-        // A completion for every work and receive; four events for every connection, two for every stream.
-        let events = works.saturating_add(receives).saturating_add(1);
+        let named =
+            named.saturating_add(connections.saturating_mul(4)).saturating_add(limits.queues as usize);
+        // A completion for every work and receive; four events for every connection, two for every stream, one for
+        // every limit.
+        let events = works.saturating_add(receives).saturating_add(1 + Limit::ALL.len());
         let events =
             events.saturating_add(connections.saturating_mul(4)).saturating_add(streams.saturating_mul(2));
         let packets = limits.packets as usize;
@@ -109,6 +116,7 @@ impl Sizes {
             packets: packets.saturating_add(1),
             // A packet may be in flight twice: where it is thought lost by a timeout, and again.
             transmissions: packets.saturating_mul(2).saturating_add(1),
+            queues: (limits.queues as usize).saturating_add(1),
             regions: (limits.regions as usize).saturating_add(1),
             timers: connections.saturating_add(1),
             index: index_slots(named),
@@ -129,6 +137,7 @@ impl Sizes {
             + self.messages * size_of::<Slot<Message>>()
             + self.packets * size_of::<Slot<Packet>>()
             + self.transmissions * size_of::<Slot<Transmission>>()
+            + self.queues * size_of::<Slot<Queue>>()
             + self.regions * size_of::<Slot<Region>>()
             + self.timers * size_of::<TimerNode>()
             + self.index * size_of::<IndexEntry>()
@@ -148,6 +157,7 @@ pub(crate) fn has_sizes(tables: &RawTables<'_>, sizes: &Sizes) -> bool {
         && tables.messages.len() == sizes.messages
         && tables.packets.len() == sizes.packets
         && tables.transmissions.len() == sizes.transmissions
+        && tables.queues.len() == sizes.queues
         && tables.regions.len() == sizes.regions
         && tables.timers.len() == sizes.timers
         && tables.index.len() == sizes.index

@@ -1,18 +1,17 @@
 //! How a stream ends: a failed message, a reset from either side, or the end of its connection.
 
 use crate::connection::Connection;
-use crate::event::{CompletionKind, Event, Status};
+use crate::event::{Event, Status};
 use crate::ids::{Msn, Serial};
-use crate::list::List;
 use crate::stream::message::Effect;
 use crate::stream::receive::{self, ReceiveEnd};
 use crate::stream::{
-    Cut, Phase, ResetProgress, Stream, Work, WorkKind, find_or_accept, release, requester, responder,
-    status_code,
+    Cut, Phase, ResetProgress, Stream, Work, WorkKind, effect, find_or_accept, queue, release, requester,
+    responder, status_code,
 };
 use crate::table::Idx;
 use crate::time::Instant;
-use crate::view::View;
+use crate::view::{Kind, View, key};
 use crate::wire::DataHeader;
 
 /// The request `msn` fails with `status`, and all later ones of the stream as flushed; earlier ones run on. Each is
@@ -26,6 +25,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
     if !msn.before(next) {
         return;
     }
+    //= MR-STR-19
     requester.end = Some(msn);
     let mut at = requester.works.back();
     while let Some(slot) = at {
@@ -35,6 +35,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
         }
         let exact = work.msn == msn;
         at = view.streams.at(stream).requester.works.prev(&view.works, slot);
+        //= MR-STR-20
         fail_work(view, slot, if exact { status } else { Status::Flushed });
     }
     drop_refused(view, stream, msn);
@@ -47,6 +48,8 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
     }
     requester::refresh(view, now, stream);
     requester::complete_ready(view, now, stream);
+    // With nothing left to complete, the stream ends here.
+    advance(view, now, stream);
 }
 
 /// One request can only fail from now on: nothing more is cut, and what is in flight goes on only to get its verdict.
@@ -65,15 +68,15 @@ fn fail_work(view: &mut View<'_>, slot: Idx<Work>, status: Status) {
 
 /// Refused packets of requests from `msn` on have their verdict: they don't go again.
 fn drop_refused(view: &mut View<'_>, stream: Idx<Stream>, msn: Msn) {
-    let mut at = view.streams.at(stream).requester.refused.front();
+    let mut at = view.streams.at_mut(stream).requester.refusals.packets_mut().front();
     while let Some(packet) = at {
         let requester = &mut view.streams.at_mut(stream).requester;
-        at = requester.refused.next(&view.packets, packet);
+        at = requester.refusals.packets_mut().next(&view.packets, packet);
         let work = view.packets.at(packet).work;
         if view.works.at(work).msn.before(msn) {
             continue;
         }
-        requester.refused.remove(&mut view.packets, packet);
+        requester.refusals.packets_mut().remove(&mut view.packets, packet);
         view.packets.free(packet);
         let work = view.works.at_mut(work);
         work.outstanding = work.outstanding.saturating_sub(1);
@@ -89,8 +92,9 @@ pub(crate) fn end_stream(view: &mut View<'_>, now: Instant, stream: Idx<Stream>,
     entry.phase = Phase::Ending { ours: ResetProgress::Unsent, theirs: None };
     let (connection, id) = (entry.connection, entry.id);
     let oldest = entry.requester.works.front();
-    flush_receives(view, stream);
+    //= MR-STR-23
     flush_messages(view, stream);
+    flush_receives(view, stream);
     if view.has_event_room() {
         let handle = view.connections.at(connection).handle(connection);
         view.push_event(Event::StreamEnded { connection: handle, stream: id, status });
@@ -144,13 +148,16 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     match (ours, theirs) {
         (ResetProgress::Unsent, _) => {
             let msn = entry.requester.next_msn();
+            //= MR-STR-24
             send_reset(view, now, stream, msn);
         }
         (ResetProgress::Judged, Some(csn)) => {
             let lowest = view.connections.at(connection).inbound.lowest_unseen();
+            //= MR-STR-25
             if csn.before(lowest) {
                 release(view, stream);
             } else {
+                //= MR-STR-26
                 // A late packet of the old use must not open the stream anew.
                 super::wait_until(view, stream, now.after(view.config.pto_ns_min));
             }
@@ -181,18 +188,31 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) 
     responder::send_response(view, connection, slot);
 }
 
-/// All posted receives complete as flushed, or as too short if that is why. O(receives of the stream).
+/// All posted receives complete as flushed, or as too short if that is why; those of a shared queue of which nothing was
+/// used go back to its head. O(receives of the stream).
 pub(crate) fn flush_receives(view: &mut View<'_>, stream: Idx<Stream>) {
-    while let Some(slot) = view.streams.at(stream).responder.receives.front() {
-        let too_short = view.receives.at(slot).too_short;
-        let end = ReceiveEnd {
-            kind: CompletionKind::Receive,
-            status: if too_short { Status::LocalLength } else { Status::Flushed },
-            bytes: 0,
-            immediate: None,
-            solicited: false,
-        };
-        receive::complete(view, stream, slot, &end);
+    let queue = view.streams.at(stream).responder.queue;
+    loop {
+        let responder = &mut view.streams.at_mut(stream).responder;
+        if let Some(slot) = responder.tagged.pop_front(&mut view.receives) {
+            responder.receives.push_back(&mut view.receives, slot);
+        }
+        // Backwards with a queue, so that what goes back to it keeps its order.
+        let next = if queue.is_some() { responder.receives.back() } else { responder.receives.front() };
+        let Some(slot) = next else { break };
+        let receive = *view.receives.at(slot);
+        match queue.get() {
+            Some(queue) if !receive.used && !receive.too_short => {
+                responder.receives.remove(&mut view.receives, slot);
+                view.index.remove(key(Kind::Receive, stream.raw(), receive.index.raw()));
+                //= MR-STR-33
+                queue::give_back(view, queue, slot);
+            }
+            _ => {
+                let status = if receive.too_short { Status::LocalLength } else { Status::Flushed };
+                receive::complete(view, stream, slot, &ReceiveEnd::failed(status));
+            }
+        }
     }
 }
 
@@ -201,7 +221,7 @@ pub(crate) fn flush_messages(view: &mut View<'_>, stream: Idx<Stream>) {
     let connection = view.streams.at(stream).connection;
     while let Some(slot) = view.streams.at(stream).responder.messages.front() {
         let effect = view.messages.at(slot).effect;
-        responder::drop_message(view, stream, slot);
+        effect::drop_message(view, stream, slot);
         if let Effect::Read(response) | Effect::Atomic { response, .. } = effect {
             responder::drop_response(view, connection, response);
         }
@@ -244,8 +264,7 @@ fn forget_packet(view: &mut View<'_>, packet: Idx<crate::delivery::Packet>) {
 }
 
 fn teardown_stream(view: &mut View<'_>, stream: Idx<Stream>, status: Status) {
-    let mut refused = List::EMPTY;
-    core::mem::swap(&mut refused, &mut view.streams.at_mut(stream).requester.refused);
+    let mut refused = view.streams.at_mut(stream).requester.refusals.take();
     while let Some(packet) = refused.pop_front(&mut view.packets) {
         forget_packet(view, packet);
     }

@@ -1,22 +1,33 @@
 //! Streams: ordered messages. The requester half sends them, the responder half lets them take effect in order.
 
+mod credit;
+mod effect;
 mod ending;
 mod message;
+mod posting;
+mod queue;
 mod receive;
+mod refusal;
 mod requester;
 mod responder;
+mod tags;
 mod work;
 
+pub(crate) use credit::on_credit;
 pub(crate) use ending::{
     advance, end_stream, flush_messages, flush_receives, on_stream_reset, step_teardown,
 };
 pub use message::Message;
-pub use receive::Receive;
-pub(crate) use receive::post_recv;
-pub use requester::Requester;
-pub(crate) use requester::{
-    NextCut, may_cut, next_cut, on_credit, on_nack, on_response, on_result, on_verdict, post, refresh, resume,
+pub(crate) use posting::{post, post_datagram};
+pub use queue::Queue;
+pub(crate) use queue::{
+    attach, create as create_queue, destroy as destroy_queue, on_datagram, post as post_queue,
 };
+pub(crate) use receive::post_recv;
+pub use receive::{Receive, TagEntry};
+pub(crate) use refusal::{on_nack, resume};
+pub use requester::Requester;
+pub(crate) use requester::{NextCut, may_cut, next_cut, on_response, on_result, on_verdict, refresh};
 pub use responder::Responder;
 pub(crate) use responder::{Judged, on_request};
 pub(crate) use work::{Cut, Options, gather};
@@ -26,6 +37,7 @@ use crate::connection::Connection;
 use crate::event::{Event, Status};
 use crate::ids::{Csn, StreamId};
 use crate::list::{Linked, Links};
+use crate::stats::{Limit, StreamStats};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::{Kind, View, key};
@@ -131,6 +143,19 @@ impl Stream {
         self.scheduled.is_linked()
     }
 
+    /// Counters.
+    pub(crate) fn stats(&self) -> StreamStats {
+        StreamStats {
+            ending: !self.is_open(),
+            requests_completed: self.requester.completed,
+            requests_outstanding: self.requester.works.len(),
+            messages_received: self.responder.received,
+            receives_posted: self.responder.receives.len().saturating_add(self.responder.tagged.len()),
+            refused: self.requester.refusals.counters().packets,
+            rnr_rounds: self.requester.refusals.counters().rnr_rounds,
+        }
+    }
+
     /// Whether it is in the list of streams that wait for one READ or atomic less.
     pub(crate) const fn is_blocked(&self) -> bool {
         self.blocked.is_linked()
@@ -157,13 +182,14 @@ pub(crate) fn find_or_open(
         return Some(stream);
     }
     let owner = view.connections.at(connection);
+    //= MR-STR-1
     if id == StreamId::NONE || owner.streams.count >= owner.terms.streams {
         return None;
     }
     let stream = view.streams.allocate(Stream { connection, id, ..Stream::EMPTY })?;
     let owner = view.connections.at_mut(connection);
     let fresh = view.streams.at_mut(stream);
-    fresh.requester.grant(owner.terms.initial_credits);
+    fresh.requester.credits.grant(owner.terms.initial_credits);
     if !view.index.insert(key(Kind::Stream, connection.raw(), u32::from(id.0)), stream.raw()) {
         view.streams.free(stream);
         return None;
@@ -185,7 +211,10 @@ pub(crate) fn find_or_accept(
     if !view.has_event_room() {
         return Err(NackReason::NoSlot);
     }
-    let stream = find_or_open(view, connection, id).ok_or(NackReason::NoSlot)?;
+    let Some(stream) = find_or_open(view, connection, id) else {
+        view.hit(Limit::Streams);
+        return Err(NackReason::NoSlot);
+    };
     let handle = view.connections.at(connection).handle(connection);
     view.push_event(Event::StreamOpened { connection: handle, stream: id });
     Ok(stream)
@@ -232,11 +261,13 @@ pub(crate) fn release(view: &mut View<'_>, stream: Idx<Stream>) {
     }
     streams.all.remove(&mut view.streams, stream);
     streams.count = streams.count.saturating_sub(1);
+    queue::detach(view, stream);
     view.index.remove(key(Kind::Stream, connection.raw(), u32::from(id.0)));
     view.streams.free(stream);
 }
 
 /// Status codes of RESULT and STREAM_RESET on the wire.
+//= MR-STR-22
 pub(crate) const fn status_code(status: Status) -> u32 {
     match status {
         Status::Success => 0,

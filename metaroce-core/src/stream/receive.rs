@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, acknowledge_now};
 use crate::event::{Completion, CompletionKind, Event, Status};
-use crate::ids::{Msn, ReceiveIndex, Serial, StreamId};
+use crate::ids::{Msn, ProtectionDomain, ReceiveIndex, RegionKey, Serial, StreamId};
 use crate::list::{Linked, Links};
 use crate::memory::{Memory, MemoryError};
 use crate::region::{self, Access};
@@ -20,11 +20,31 @@ pub struct Receive {
     pub(crate) segment_count: u8,
     /// Bytes of all segments.
     pub(crate) capacity: u32,
+    /// A tagged receive: what it matches.
+    pub(crate) entry: Option<TagEntry>,
+    /// A message has placed bytes in it.
+    pub(crate) used: bool,
     /// The message that consumes it.
     pub(crate) claimed: Option<Msn>,
     /// The message that would consume it is longer.
     pub(crate) too_short: bool,
     pub(crate) in_stream: Links<Self>,
+}
+
+/// What a tagged receive matches: messages with `(bits ^ self.bits) & mask == 0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagEntry {
+    /// Bits to compare with.
+    pub bits: u64,
+    /// Bits that count.
+    pub mask: u64,
+}
+
+impl TagEntry {
+    pub(crate) const fn matches(self, bits: u64) -> bool {
+        //= MR-OP-23
+        (bits ^ self.bits) & self.mask == 0
+    }
 }
 
 /// The list of a stream's posted receives.
@@ -49,6 +69,8 @@ impl Receive {
             SEGMENTS_MAX],
         segment_count: 0,
         capacity: 0,
+        entry: None,
+        used: false,
         claimed: None,
         too_short: false,
         in_stream: Links::UNLINKED,
@@ -62,11 +84,10 @@ impl Receive {
 /// Checks segments for posting, and sums up their bytes.
 pub(crate) fn check_segments(
     view: &View<'_>,
-    connection: Idx<Connection>,
+    domain: ProtectionDomain,
     segments: &[Segment],
     access: Access,
 ) -> Result<([Segment; SEGMENTS_MAX], u8, u32), PostError> {
-    let domain = view.connections.at(connection).domain;
     let mut copy = [Segment::default(); SEGMENTS_MAX];
     let mut total: u32 = 0;
     let mut count = 0;
@@ -74,6 +95,7 @@ pub(crate) fn check_segments(
         return Err(PostError::Length);
     }
     for (slot, segment) in copy.iter_mut().zip(segments) {
+        //= MR-MEM-10
         if !region::check_local(&view.regions, domain, segment, access) {
             return Err(PostError::Segment);
         }
@@ -91,27 +113,38 @@ pub(crate) fn post_recv(
     id: StreamId,
     work_id: u64,
     segments: &[Segment],
+    entry: Option<TagEntry>,
 ) -> Result<(), PostError> {
     if !view.connections.at(connection).takes_new_work() {
         return Err(PostError::NoConnection);
     }
-    let (copy, segment_count, capacity) = check_segments(view, connection, segments, Access::LOCAL_WRITE)?;
+    let domain = view.connections.at(connection).domain;
+    let (copy, segment_count, capacity) = check_segments(view, domain, segments, Access::LOCAL_WRITE)?;
     if !view.has_completion_room() || view.receives.available() == 0 {
         return Err(PostError::Full);
     }
     let stream = find_or_open(view, connection, id).ok_or(PostError::NoStream)?;
-    if !view.streams.at(stream).is_open() {
+    let owner = view.streams.at_mut(stream);
+    if !owner.is_open() || owner.responder.queue.is_some() {
         return Err(PostError::NoStream);
     }
-    let responder = &mut view.streams.at_mut(stream).responder;
+    let responder = &mut owner.responder;
     let index = responder.posted;
-    let receive = Receive { index, id: work_id, segments: copy, segment_count, capacity, ..Receive::EMPTY };
+    let receive =
+        Receive { index, id: work_id, segments: copy, segment_count, capacity, entry, ..Receive::EMPTY };
     let Some(slot) = view.receives.allocate(receive) else { return Err(PostError::Full) };
+    if entry.is_some() {
+        responder.tagged.push_back(&mut view.receives, slot);
+        *view.reserved = view.reserved.saturating_add(1);
+        region::count_references(&mut view.regions, segments, true);
+        return Ok(());
+    }
     if !view.index.insert(key(Kind::Receive, stream.raw(), index.raw()), slot.raw()) {
         view.receives.free(slot);
         return Err(PostError::Full);
     }
-    let starved = responder.receives.is_empty() || responder.wanted == index;
+    let starved = responder.unclaimed == 0 || responder.wanted == index;
+    responder.unclaimed = responder.unclaimed.saturating_add(1);
     responder.receives.push_back(&mut view.receives, slot);
     responder.posted = index.plus(1);
     *view.reserved = view.reserved.saturating_add(1);
@@ -157,6 +190,23 @@ pub(crate) struct ReceiveEnd {
     pub(crate) bytes: u32,
     pub(crate) immediate: Option<u32>,
     pub(crate) solicited: bool,
+    pub(crate) invalidated: Option<RegionKey>,
+    pub(crate) tag: Option<u64>,
+}
+
+impl ReceiveEnd {
+    /// Without a message.
+    pub(crate) const fn failed(status: Status) -> Self {
+        Self {
+            kind: CompletionKind::Receive,
+            status,
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            invalidated: None,
+            tag: None,
+        }
+    }
 }
 
 /// Completes a receive and frees it.
@@ -165,7 +215,9 @@ pub(crate) fn complete(view: &mut View<'_>, stream: Idx<Stream>, receive: Idx<Re
     let owner = view.streams.at_mut(stream);
     owner.responder.receives.remove(&mut view.receives, receive);
     let (connection, id) = (owner.connection, owner.id);
-    view.index.remove(key(Kind::Receive, stream.raw(), entry.index.raw()));
+    if entry.entry.is_none() {
+        view.index.remove(key(Kind::Receive, stream.raw(), entry.index.raw()));
+    }
     region::count_references(&mut view.regions, entry.segments(), false);
     view.receives.free(receive);
     *view.reserved = view.reserved.saturating_sub(1);
@@ -179,5 +231,7 @@ pub(crate) fn complete(view: &mut View<'_>, stream: Idx<Stream>, receive: Idx<Re
         bytes: end.bytes,
         immediate: end.immediate,
         solicited: end.solicited,
+        invalidated: end.invalidated,
+        tag: end.tag,
     }));
 }

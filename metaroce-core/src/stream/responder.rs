@@ -1,16 +1,18 @@
 //! The responder half of a stream: packets of requests are placed as they come, and take effect in order.
 
-use crate::connection::Connection;
-use crate::event::{CompletionKind, Status};
-use crate::ids::{Msn, ReceiveIndex, Serial};
+use crate::connection::{Connection, finish_datagram};
+use crate::event::Status;
+use crate::ids::{Msn, ReceiveIndex, RegionKey, Serial};
 use crate::list::{Links, List};
 use crate::memory::{AtomicOperation, Memory};
-use crate::region::{self, Access};
+use crate::region::{self, Access, Reached};
 use crate::request::{SEGMENTS_MAX, Segment};
+use crate::stats::Limit;
 use crate::stream::message::{Effect, InResponder};
-use crate::stream::receive::{self, Posted, ReceiveEnd, scatter};
+use crate::stream::receive::{self, Posted, scatter};
 use crate::stream::{
-    Cut, Message, Phase, Receive, Stream, Work, WorkKind, ending, find_or_accept, make_urgent, status_code,
+    Cut, Message, Phase, Queue, Receive, Stream, Work, WorkKind, effect, ending, find_or_accept, make_urgent,
+    queue, status_code, tags,
 };
 use crate::table::Idx;
 use crate::time::Instant;
@@ -23,7 +25,17 @@ pub struct Responder {
     /// The oldest message that has not taken effect.
     pub(crate) expected: Msn,
     pub(crate) messages: List<Message, InResponder>,
+    /// Posted receives, those that a tagged message has matched included.
     pub(crate) receives: List<Receive, Posted>,
+    /// Tagged receives that nothing has matched.
+    pub(crate) tagged: List<Receive, Posted>,
+    /// Posted receives that no message has claimed.
+    pub(crate) unclaimed: u32,
+    /// Count of the next tagged message that has not come.
+    pub(crate) next_tagged: ReceiveIndex,
+    pub(crate) unordered_match: bool,
+    /// The queue that receives are drawn from.
+    pub(crate) queue: Idx<Queue>,
     /// Receives posted so far: the index of the next one.
     pub(crate) posted: ReceiveIndex,
     /// What the peer was last told of that.
@@ -32,6 +44,8 @@ pub struct Responder {
     pub(crate) wanted: ReceiveIndex,
     /// Reason of the newest refusal, until an acknowledgement tells it.
     pub(crate) nack: Option<NackReason>,
+    /// Messages that took effect.
+    pub(crate) received: u64,
     /// From this MSN on everything is refused: it failed here.
     pub(crate) end: Option<Msn>,
 }
@@ -50,16 +64,24 @@ impl Responder {
         expected: Msn::new(0),
         messages: List::EMPTY,
         receives: List::EMPTY,
+        tagged: List::EMPTY,
+        unclaimed: 0,
+        next_tagged: ReceiveIndex::new(0),
+        unordered_match: false,
+        queue: Idx::NONE,
         posted: ReceiveIndex::new(0),
         told: ReceiveIndex::new(0),
         wanted: ReceiveIndex::new(u32::MAX),
         nack: None,
+        received: 0,
         end: None,
     };
 
     /// Whether the peer wants to know of the receives: some were posted, or asked for.
     pub(crate) fn speaks_credit(&self) -> bool {
-        self.posted != ReceiveIndex::new(0) || self.wanted != ReceiveIndex::new(u32::MAX)
+        self.queue.is_some()
+            || self.posted != ReceiveIndex::new(0)
+            || self.wanted != ReceiveIndex::new(u32::MAX)
     }
 }
 
@@ -78,7 +100,7 @@ pub(crate) fn on_request(
     };
     match admit(view, now, stream, header, payload, memory) {
         Ok(()) => {
-            advance(view, now, stream, memory);
+            effect::advance(view, now, stream, memory);
             Judged::Accepted
         }
         Err(reason) => {
@@ -105,10 +127,12 @@ fn admit(
     let entry = view.streams.at(stream);
     let ended = entry.responder.end.is_some_and(|end| !header.msn.before(end));
     if entry.phase != Phase::Open || ended {
+        //= MR-DLV-16
         return Err(NackReason::Ended);
     }
     let ahead = entry.responder.expected.distance(header.msn);
     let ahead = u32::try_from(ahead).map_err(|_| NackReason::Ended)?;
+    //= MR-STR-6
     if ahead >= view.config.message_window {
         return Err(NackReason::NoSlot);
     }
@@ -116,6 +140,7 @@ fn admit(
         Some(slot) => {
             let slot = Idx::new(slot);
             let message = view.messages.at(slot);
+            //= MR-DLV-17
             if message.opcode != header.opcode || message.length != header.length || message.whole {
                 return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
             }
@@ -123,12 +148,18 @@ fn admit(
         }
         None => open_message(view, now, stream, header)?,
     };
+    //= MR-DLV-7, MR-OP-31
     place(view, now, stream, slot, header, payload, memory)?;
     let message = view.messages.at_mut(slot);
     message.placed = message.placed.saturating_add(u32::try_from(payload.len()).unwrap_or(u32::MAX));
     if header.flags.contains(OpFlags::LAST) {
         message.immediate = header.immediate;
         message.solicited = header.flags.contains(OpFlags::SOLICITED);
+        message.signal = header.signal;
+        if header.flags.contains(OpFlags::INVALIDATE) {
+            message.invalidate = header.immediate.map(RegionKey);
+            message.immediate = None;
+        }
     }
     message.whole = match header.opcode {
         Opcode::Send | Opcode::Write => message.placed >= message.length,
@@ -144,10 +175,24 @@ fn open_message(
     stream: Idx<Stream>,
     header: &DataHeader,
 ) -> Result<Idx<Message>, NackReason> {
-    if !has_slot(view, stream, header) {
+    let connection = view.streams.at(stream).connection;
+    //= MR-STR-8
+    // The message that is next may use the last quarter of the table: were it full of successors, which all wait for
+    // that one, nothing would ever go on.
+    let next = view.streams.at(stream).responder.expected == header.msn && header.match_bits.is_none();
+    let kept = if next { 0 } else { (view.messages.capacity() / 4).max(1) };
+    let quota = view.messages.capacity().saturating_sub(kept);
+    let open = view.connections.at(connection).streams.messages;
+    if view.messages.available() <= kept || (!next && open >= quota.max(1)) {
+        view.hit(Limit::Messages);
+        return Err(NackReason::NoSlot);
+    }
+    if !has_response_room(view, header, next) {
         return Err(NackReason::NoSlot);
     }
     let effect = match header.opcode {
+        Opcode::Send if header.match_bits.is_some() => Effect::Unmatched(header.receive_index),
+        //= MR-OP-1, MR-OP-2
         Opcode::Send => Effect::Receive(claim(view, now, stream, header, header.length)?),
         Opcode::Write => Effect::None,
         Opcode::ReadRequest => {
@@ -156,15 +201,16 @@ fn open_message(
                 None
             } else {
                 let length = u64::from(header.length);
-                let segment = check(view, now, stream, header, length, Access::REMOTE_READ)?;
-                Some(Segment { length: header.length, ..segment })
+                let reached = check(view, now, stream, header, length, Access::REMOTE_READ)?;
+                Some(Segment { region: reached.region, offset: reached.offset, length: header.length })
             };
             Effect::Read(reserve_response(view, stream, header, WorkKind::ReadResponse, source)?)
         }
         _ => {
             let Some(remote) = header.remote else { return Err(NackReason::Ended) };
-            let segment = check(view, now, stream, header, 8, Access::REMOTE_ATOMIC)?;
-            let operation = atomic_of(header).filter(|_| segment.offset.is_multiple_of(8));
+            let reached = check(view, now, stream, header, 8, Access::REMOTE_ATOMIC)?;
+            //= MR-OP-13
+            let operation = atomic_of(header).filter(|_| reached.offset.is_multiple_of(8));
             let Some(operation) = operation else {
                 return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
             };
@@ -173,8 +219,14 @@ fn open_message(
             Effect::Atomic { response, key: remote.key, address: remote.address, operation }
         }
     };
-    let message =
-        Message { msn: header.msn, opcode: header.opcode, length: header.length, effect, ..Message::EMPTY };
+    let message = Message {
+        msn: header.msn,
+        opcode: header.opcode,
+        length: header.length,
+        effect,
+        tag: header.match_bits,
+        ..Message::EMPTY
+    };
     let Some(slot) = view.messages.allocate(message) else { return Err(NackReason::NoSlot) };
     if !view.index.insert(key(Kind::Message, stream.raw(), header.msn.raw()), slot.raw()) {
         debug_assert!(false, "the index holds an entry for every message");
@@ -182,18 +234,15 @@ fn open_message(
         return Err(NackReason::NoSlot);
     }
     view.streams.at_mut(stream).responder.messages.push_back(&mut view.messages, slot);
+    view.connections.at_mut(connection).streams.messages += 1;
     Ok(slot)
 }
 
-/// Whether there is room for a message, and for its response if it has one. What must wait for predecessors leaves some
-/// of it to messages that need not, or else it could wait for ever for those.
-fn has_slot(view: &View<'_>, stream: Idx<Stream>, header: &DataHeader) -> bool {
-    let next = view.streams.at(stream).responder.expected == header.msn;
-    let kept = if next { 0 } else { view.streams.capacity().min(view.messages.capacity() / 2) };
-    let responds = !matches!(header.opcode, Opcode::Send | Opcode::Write);
-    // Requests leave a quarter of the works to responses.
-    let kept_works = if next { 0 } else { view.works.capacity() / 8 };
-    view.messages.available() > kept && (!responds || view.works.available() > kept_works)
+/// Whether the response of a request, if it has one, may take a work. What must wait for predecessors leaves half of the
+/// quarter that requests leave to responses: else a predecessor could wait for ever for those that wait for it.
+fn has_response_room(view: &View<'_>, header: &DataHeader, next: bool) -> bool {
+    let kept = if next { 0 } else { view.works.capacity() / 8 };
+    matches!(header.opcode, Opcode::Send | Opcode::Write) || view.works.available() > kept
 }
 
 /// The receive that a message consumes, if it is posted, large enough, and no other message's.
@@ -204,18 +253,29 @@ fn claim(
     header: &DataHeader,
     needed: u32,
 ) -> Result<Idx<Receive>, NackReason> {
-    let Some(slot) = receive::find(view, stream, header.receive_index) else {
+    let mut found = receive::find(view, stream, header.receive_index);
+    if found.is_none() && view.streams.at(stream).responder.queue.is_some() {
+        queue::take(view, stream, header.receive_index)?;
+        found = receive::find(view, stream, header.receive_index);
+    }
+    //= MR-DLV-6, MR-STR-13
+    let Some(slot) = found else {
         // Once this side closes, none will be posted any more.
         let owner = view.connections.at(view.streams.at(stream).connection);
+        //= MR-CLS-8
         return Err(if owner.takes_new_work() { NackReason::NoReceive } else { NackReason::Closed });
     };
     let receive = view.receives.at_mut(slot);
+    //= MR-OP-3
     let own = receive.claimed.is_none_or(|msn| msn == header.msn);
     if own && receive.capacity >= needed {
-        receive.claimed = Some(header.msn);
+        let fresh = receive.claimed.replace(header.msn).is_none();
+        let unclaimed = &mut view.streams.at_mut(stream).responder.unclaimed;
+        *unclaimed = unclaimed.saturating_sub(u32::from(fresh));
         return Ok(slot);
     }
     // It is reported when the receives before it are, with the end of the stream.
+    //= MR-OP-4
     receive.too_short |= own;
     Err(fail(view, now, stream, header.msn, Status::RemoteInvalid))
 }
@@ -228,14 +288,17 @@ fn check(
     header: &DataHeader,
     length: u64,
     access: Access,
-) -> Result<Segment, NackReason> {
+) -> Result<Reached, NackReason> {
     let domain = view.connections.at(view.streams.at(stream).connection).domain;
+    //= MR-MEM-2
     let found = header.remote.and_then(|Remote { key, address }| {
         region::check_remote(&view.regions, domain, key, address, length, access)
     });
-    if let Some((region, offset)) = found {
-        return Ok(Segment { region, offset, length: 0 });
+    if let Some(reached) = found {
+        return Ok(reached);
     }
+    //= MR-MEM-4
+    view.stats.access_faults += 1;
     fail(view, now, stream, header.msn, Status::RemoteAccess);
     Err(NackReason::Access)
 }
@@ -250,25 +313,61 @@ fn place(
     payload: &[u8],
     memory: &mut dyn Memory,
 ) -> Result<(), NackReason> {
+    if let Effect::Unmatched(count) = view.messages.at(slot).effect {
+        let receive = tags::claim(view, now, stream, header, count)?;
+        view.messages.at_mut(slot).effect = Effect::Receive(receive);
+    }
     let placed = match (header.opcode, view.messages.at(slot).effect) {
         (Opcode::Send, Effect::Receive(receive)) => {
-            let receive = *view.receives.at(receive);
+            let receive = view.receives.at_mut(receive);
+            receive.used |= !payload.is_empty();
+            let receive = *receive;
             scatter(memory, receive.segments(), header.offset, payload)
         }
-        (Opcode::Write, _) => {
-            if header.immediate.is_some() {
-                let receive = claim(view, now, stream, header, 0)?;
-                view.messages.at_mut(slot).effect = Effect::Receive(receive);
-            }
-            // A WRITE of no bytes touches no memory, and its key is not looked at (as InfiniBand has it).
-            if payload.is_empty() {
-                Ok(())
-            } else {
-                let at = check(view, now, stream, header, payload.len() as u64, Access::REMOTE_WRITE)?;
-                memory.write(at.region, at.offset, payload)
-            }
-        }
+        (Opcode::Write, _) => return place_write(view, now, stream, slot, header, payload, memory),
         _ => Ok(()),
+    };
+    //= MR-MEM-11
+    placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
+}
+
+/// Places one packet of a WRITE. The last cache line waits if the region asks for that.
+fn place_write(
+    view: &mut View<'_>,
+    now: Instant,
+    stream: Idx<Stream>,
+    slot: Idx<Message>,
+    header: &DataHeader,
+    payload: &[u8],
+    memory: &mut dyn Memory,
+) -> Result<(), NackReason> {
+    if let Some(signal) = header.signal {
+        let remote = Some(Remote { key: signal.key, address: signal.address });
+        let reached = check(view, now, stream, &DataHeader { remote, ..*header }, 8, Access::REMOTE_ATOMIC)?;
+        if !reached.offset.is_multiple_of(8) {
+            return Err(fail(view, now, stream, header.msn, Status::RemoteInvalid));
+        }
+    }
+    //= MR-OP-17
+    // A WRITE of no bytes touches no memory, and its key is not looked at (as InfiniBand has it).
+    let reached = if payload.is_empty() {
+        None
+    } else {
+        Some(check(view, now, stream, header, payload.len() as u64, Access::REMOTE_WRITE)?)
+    };
+    if header.immediate.is_some() {
+        //= MR-OP-2
+        let receive = claim(view, now, stream, header, 0)?;
+        view.messages.at_mut(slot).effect = Effect::Receive(receive);
+    }
+    let Some(reached) = reached else { return Ok(()) };
+    let placed = if reached.ordered_tails {
+        let message = view.messages.at_mut(slot);
+        let head = effect::hold_tail(&mut message.tail, header, payload);
+        if head.is_empty() { Ok(()) } else { memory.write(reached.region, reached.offset, head) }
+    } else {
+        //= MR-OP-6
+        memory.write(reached.region, reached.offset, payload)
     };
     placed.map_err(|_| fail(view, now, stream, header.msn, Status::RemoteOperation))
 }
@@ -282,8 +381,10 @@ fn reserve_response(
     source: Option<Segment>,
 ) -> Result<Idx<Work>, NackReason> {
     let connection = view.streams.at(stream).connection;
-    let owner = view.connections.at_mut(connection);
-    if owner.streams.responses_owed >= u32::from(view.config.reads_granted) {
+    let owner = view.connections.at(connection);
+    //= MR-OP-14
+    if owner.streams.responses_owed >= u32::from(view.config.reads_granted) || view.works.available() == 0 {
+        view.hit(Limit::Requests);
         return Err(NackReason::NoSlot);
     }
     let mut segments = [Segment::default(); SEGMENTS_MAX];
@@ -295,6 +396,7 @@ fn reserve_response(
     let work = Work {
         connection,
         stream: Idx::NONE,
+        //= MR-WIRE-18
         stream_id: header.stream,
         kind,
         msn: header.msn,
@@ -304,86 +406,9 @@ fn reserve_response(
         ..Work::EMPTY
     };
     let slot = view.works.allocate(work).ok_or(NackReason::NoSlot)?;
-    owner.streams.responses_owed += 1;
+    view.connections.at_mut(connection).streams.responses_owed += 1;
     region::count_references(&mut view.regions, view.works.at(slot).segments(), true);
     Ok(slot)
-}
-
-/// Lets take effect, in order, every message that is whole. At most one step per message.
-fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, memory: &mut dyn Memory) {
-    loop {
-        let entry = view.streams.at(stream);
-        let expected = entry.responder.expected;
-        if entry.responder.end.is_some_and(|end| !expected.before(end)) {
-            break;
-        }
-        let Some(slot) = view.index.find(key(Kind::Message, stream.raw(), expected.raw())).map(Idx::new)
-        else {
-            break;
-        };
-        if !view.messages.at(slot).whole {
-            break;
-        }
-        let message = *view.messages.at(slot);
-        drop_message(view, stream, slot);
-        view.streams.at_mut(stream).responder.expected = expected.plus(1);
-        take_effect(view, now, stream, &message, memory);
-    }
-}
-
-/// Takes a message out of its stream.
-pub(crate) fn drop_message(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Message>) {
-    let msn = view.messages.at(slot).msn;
-    view.streams.at_mut(stream).responder.messages.remove(&mut view.messages, slot);
-    view.index.remove(key(Kind::Message, stream.raw(), msn.raw()));
-    view.messages.free(slot);
-}
-
-fn take_effect(
-    view: &mut View<'_>,
-    now: Instant,
-    stream: Idx<Stream>,
-    message: &Message,
-    memory: &mut dyn Memory,
-) {
-    let connection = view.streams.at(stream).connection;
-    match message.effect {
-        Effect::None => {}
-        Effect::Receive(slot) => {
-            let kind = if message.opcode == Opcode::Send {
-                CompletionKind::Receive
-            } else {
-                CompletionKind::ReceiveWrite
-            };
-            let end = ReceiveEnd {
-                kind,
-                status: Status::Success,
-                bytes: message.length,
-                immediate: message.immediate,
-                solicited: message.solicited,
-            };
-            receive::complete(view, stream, slot, &end);
-        }
-        Effect::Read(response) => send_response(view, connection, response),
-        Effect::Atomic { response, key, address, operation } => {
-            let domain = view.connections.at(connection).domain;
-            let value = region::check_remote(&view.regions, domain, key, address, 8, Access::REMOTE_ATOMIC)
-                .ok_or(Status::RemoteAccess)
-                .and_then(|(region, offset)| {
-                    memory.atomic(region, offset, operation).map_err(|_| Status::RemoteOperation)
-                });
-            match value {
-                Ok(value) => {
-                    view.works.at_mut(response).kind = WorkKind::AtomicResponse { value };
-                    send_response(view, connection, response);
-                }
-                Err(status) => {
-                    drop_response(view, connection, response);
-                    fail(view, now, stream, message.msn, status);
-                }
-            }
-        }
-    }
 }
 
 /// Queues a response, RESULT or STREAM_RESET for sending.
@@ -398,6 +423,10 @@ pub(crate) fn send_response(view: &mut View<'_>, connection: Idx<Connection>, sl
 /// Frees a reserved response that will not be sent.
 pub(crate) fn drop_response(view: &mut View<'_>, connection: Idx<Connection>, slot: Idx<Work>) {
     let work = *view.works.at(slot);
+    if let WorkKind::Datagram { .. } = work.kind {
+        finish_datagram(view, connection, slot, Status::Flushed);
+        return;
+    }
     region::count_references(&mut view.regions, work.segments(), false);
     view.works.free(slot);
     let owed = &mut view.connections.at_mut(connection).streams.responses_owed;
@@ -406,10 +435,17 @@ pub(crate) fn drop_response(view: &mut View<'_>, connection: Idx<Connection>, sl
 
 /// The message `msn` fails here, and with it all later ones: refused from now on, and the peer is told by RESULT.
 /// Messages before it run to their end.
-fn fail(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) -> NackReason {
+pub(crate) fn fail(
+    view: &mut View<'_>,
+    now: Instant,
+    stream: Idx<Stream>,
+    msn: Msn,
+    status: Status,
+) -> NackReason {
     let entry = view.streams.at_mut(stream);
     let lower = entry.responder.end.is_none_or(|end| msn.before(end));
     if lower {
+        //= MR-STR-19
         entry.responder.end = Some(msn);
         let (connection, id) = (entry.connection, entry.id);
         let result = Work {

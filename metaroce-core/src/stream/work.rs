@@ -2,14 +2,14 @@
 
 use crate::connection::Connection;
 use crate::event::{CompletionKind, Status};
-use crate::ids::{Msn, ReceiveIndex};
+use crate::ids::{Msn, ReceiveIndex, RegionKey};
 use crate::list::{Linked, Links};
 use crate::memory::AtomicOperation;
-use crate::request::{RemoteAddress, SEGMENTS_MAX, Segment};
+use crate::request::{INLINE_BYTES_MAX, RemoteAddress, SEGMENTS_MAX, Segment};
 use crate::stream::Stream;
 use crate::table::Idx;
 use crate::transmit::PayloadPart;
-use crate::wire::{OpFlags, Opcode, Remote};
+use crate::wire::{OpFlags, Opcode, Remote, Signal};
 
 /// One outbound message.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,9 @@ pub struct Work {
     pub(crate) length: u32,
     pub(crate) segments: [Segment; SEGMENTS_MAX],
     pub(crate) segment_count: u8,
+    /// Bytes to send instead of segments, and how many.
+    pub(crate) inline: [u8; INLINE_BYTES_MAX],
+    pub(crate) inline_length: u8,
     pub(crate) options: Options,
     pub(crate) receive_index: ReceiveIndex,
     pub(crate) progress: Cut,
@@ -65,6 +68,10 @@ pub enum WorkKind {
     Send {
         /// Carried by the receive completion.
         immediate: Option<u32>,
+        /// Key of the peer's to take away.
+        invalidate: Option<RegionKey>,
+        /// Match bits.
+        tag: Option<u64>,
     },
     /// WRITE, with or without immediate.
     Write {
@@ -72,6 +79,8 @@ pub enum WorkKind {
         remote: RemoteAddress,
         /// Carried by the receive completion.
         immediate: Option<u32>,
+        /// The word to add to.
+        signal: Option<Signal>,
     },
     /// READ.
     Read {
@@ -84,6 +93,13 @@ pub enum WorkKind {
         remote: RemoteAddress,
         /// What.
         operation: AtomicOperation,
+    },
+    /// An unreliable datagram.
+    Datagram {
+        /// Where to and from.
+        address: DatagramHeader,
+        /// Carried by the receive completion.
+        immediate: Option<u32>,
     },
     /// The answer to a READ.
     ReadResponse,
@@ -102,6 +118,17 @@ pub enum WorkKind {
         /// Why, as on the wire.
         code: u32,
     },
+}
+
+/// Queues and key of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramHeader {
+    /// Number of the sender's queue.
+    pub source_queue: u32,
+    /// Number of the receiver's queue.
+    pub destination_queue: u32,
+    /// Key of the receiver's queue.
+    pub key: u32,
 }
 
 /// The list of a stream's requests, in MSN order.
@@ -142,6 +169,8 @@ impl Work {
         segments: [Segment { region: crate::ids::RegionId { slot: 0, generation: 0 }, offset: 0, length: 0 };
             SEGMENTS_MAX],
         segment_count: 0,
+        inline: [0; INLINE_BYTES_MAX],
+        inline_length: 0,
         options: Options { fence: false, solicited: false, unsignalled: false },
         receive_index: ReceiveIndex::new(0),
         progress: Cut::From(0),
@@ -159,10 +188,18 @@ impl Work {
         self.segments.get(..usize::from(self.segment_count)).unwrap_or_default()
     }
 
+    /// The bytes that it carries inline.
+    pub(crate) fn inline(&self) -> &[u8] {
+        self.inline.get(..usize::from(self.inline_length)).unwrap_or_default()
+    }
+
     /// Bytes that its packets carry: none for READ and atomic requests.
     pub(crate) const fn carried(&self) -> u32 {
         match self.kind {
-            WorkKind::Send { .. } | WorkKind::Write { .. } | WorkKind::ReadResponse => self.length,
+            WorkKind::Send { .. }
+            | WorkKind::Write { .. }
+            | WorkKind::Datagram { .. }
+            | WorkKind::ReadResponse => self.length,
             _ => 0,
         }
     }
@@ -170,6 +207,11 @@ impl Work {
     /// Whether a response of the peer belongs to it.
     pub(crate) const fn wants_response(&self) -> bool {
         matches!(self.kind, WorkKind::Read { .. } | WorkKind::Atomic { .. })
+    }
+
+    /// Whether it takes an index of the peer's receives that needs credit: tagged ones count on their own.
+    pub(crate) const fn needs_credit(&self) -> bool {
+        matches!(self.kind, WorkKind::Send { tag: None, .. } | WorkKind::Write { immediate: Some(_), .. })
     }
 
     /// Whether it consumes a posted receive of the peer.
@@ -188,6 +230,7 @@ impl Work {
     /// Whether nothing is missing for its completion.
     pub(crate) fn is_finished(&self) -> bool {
         let answered = self.failed.is_some() || !self.wants_response() || self.answered;
+        //= MR-STR-21
         self.progress == Cut::Done && self.outstanding == 0 && answered
     }
 
@@ -206,6 +249,7 @@ impl Work {
         match self.kind {
             WorkKind::Send { .. } => Opcode::Send,
             WorkKind::Write { .. } => Opcode::Write,
+            WorkKind::Datagram { .. } => Opcode::Datagram,
             WorkKind::Read { .. } => Opcode::ReadRequest,
             WorkKind::Atomic { operation, .. } => match operation {
                 AtomicOperation::FetchAdd(_) => Opcode::FetchAdd,
@@ -238,6 +282,7 @@ impl Work {
     pub(crate) const fn operands(&self) -> Option<[u64; 2]> {
         let WorkKind::Atomic { operation, .. } = self.kind else { return None };
         Some(match operation {
+            //= MR-WIRE-20
             AtomicOperation::CompareSwap { compare, swap } => [compare, swap],
             AtomicOperation::FetchAdd(operand)
             | AtomicOperation::Swap(operand)
@@ -252,7 +297,11 @@ impl Work {
     /// The immediate that the packet carries, the last one or the only one of a message.
     pub(crate) const fn immediate(&self, last: bool) -> Option<u32> {
         match self.kind {
-            WorkKind::Send { immediate } | WorkKind::Write { immediate, .. } if last => immediate,
+            WorkKind::Send { immediate, invalidate, .. } if last => match invalidate {
+                Some(key) => Some(key.0),
+                None => immediate,
+            },
+            WorkKind::Write { immediate, .. } | WorkKind::Datagram { immediate, .. } if last => immediate,
             WorkKind::Result { code } | WorkKind::StreamReset { code } => Some(code),
             _ => None,
         }
@@ -267,10 +316,34 @@ impl Work {
                 flags = flags.with(OpFlags::SOLICITED);
             }
         }
-        if self.immediate(last).is_some() {
+        if last && matches!(self.kind, WorkKind::Send { invalidate: Some(_), .. }) {
+            flags = flags.with(OpFlags::INVALIDATE);
+        } else if self.immediate(last).is_some() {
             flags = flags.with(OpFlags::IMMEDIATE);
         }
+        if self.tag().is_some() {
+            flags = flags.with(OpFlags::TAGGED);
+        }
+        if self.signal(last).is_some() {
+            flags = flags.with(OpFlags::SIGNAL);
+        }
         flags
+    }
+
+    /// The match bits that every packet carries.
+    pub(crate) const fn tag(&self) -> Option<u64> {
+        match self.kind {
+            WorkKind::Send { tag, .. } => tag,
+            _ => None,
+        }
+    }
+
+    /// The signal that the last packet carries.
+    pub(crate) const fn signal(&self, last: bool) -> Option<Signal> {
+        match self.kind {
+            WorkKind::Write { signal, .. } if last => signal,
+            _ => None,
+        }
     }
 
     /// The parts of local memory that make up `length` bytes of the message from `offset` on, and how many.

@@ -57,6 +57,7 @@ impl PacketType {
     /// Whether packets of this type take a PSN of their path.
     #[must_use]
     pub const fn takes_psn(self) -> bool {
+        //= MR-WIRE-6
         matches!(self, Self::Data | Self::Probe)
     }
 }
@@ -93,6 +94,7 @@ impl Base {
     /// [`WireError::Kind`] for an unknown packet type, [`WireError::Field`] for a path id above 63.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        //= MR-WIRE-1
         let (fixed, rest) = bytes.split_first_chunk::<BASE_BYTES>().ok_or(WireError::Truncated)?;
         let mut reader = Reader::new(fixed);
         let first = reader.u8()?;

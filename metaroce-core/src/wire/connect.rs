@@ -115,6 +115,7 @@ impl<'a> Connect<'a> {
         let connection = WireConnectionId(reader.u32()?);
         let nonce = reader.u64()?;
         let incarnation = reader.u64()?;
+        //= MR-HS-24
         let features = reader.u64()?;
         let mtu_bytes = reader.u32()?;
         let service = reader.u32()?;
@@ -143,6 +144,7 @@ impl<'a> Connect<'a> {
             planes: PlaneAddresses::EMPTY,
             private_data: &[],
         };
+        //= MR-WIRE-29
         if paths == 0 || paths > PATHS_MAX {
             return Err(WireError::Field);
         }

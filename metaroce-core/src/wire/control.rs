@@ -72,6 +72,7 @@ impl<'a> Control<'a> {
     /// much private data, or an unknown REJECT reason.
     pub fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), WireError> {
         let mut reader = Reader::new(bytes);
+        //= MR-WIRE-28
         let control = match reader.u8()? {
             1 => Self::Connect(Connect::read(&mut reader)?),
             2 => Self::Accept(Connect::read(&mut reader)?),

@@ -102,6 +102,7 @@ impl<'a> Writer<'a> {
 
     /// Writes `N` reserved bytes as zero.
     #[inline]
+    //= MR-WIRE-5
     pub(super) fn reserved<const N: usize>(&mut self) -> Result<(), BufferTooSmall> {
         self.array([0; N])
     }

@@ -54,6 +54,7 @@ const IMMEDIATE_BYTES: usize = 4;
 const SIGNAL_BYTES: usize = 20;
 
 // The longest: a WRITE with signal.
+//= MR-WIRE-14
 const _: () = assert!(BASE_BYTES + DATA_FIXED_BYTES + REMOTE_BYTES + SIGNAL_BYTES == DATA_HEADER_BYTES_MAX);
 
 /// Remote memory: the region and the address of the packet's first byte.
@@ -215,8 +216,10 @@ impl DataHeader {
         let end = self.offset.checked_add(payload);
         let sound = match self.opcode {
             Opcode::Send | Opcode::Write | Opcode::ReadResponse => {
+                //= MR-WIRE-16
                 let last = self.flags.contains(OpFlags::LAST);
                 end.is_some_and(|end| end <= self.length && last == (end == self.length))
+                    //= MR-OP-16
                     && (payload == 0) == (self.length == 0)
             }
             Opcode::ReadRequest => payload == 0 && self.offset == 0,
@@ -232,6 +235,7 @@ impl DataHeader {
             | Opcode::Or
             | Opcode::Xor => payload == 0 && self.offset == 0 && self.length == 8,
         };
+        //= MR-WIRE-15
         if sound && self.opcode.permits(self.flags) { Ok(()) } else { Err(WireError::Field) }
     }
 

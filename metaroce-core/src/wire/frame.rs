@@ -140,6 +140,7 @@ impl Frame {
         let kind = reader.u8()?;
         let length = reader.u8()?;
         let body = reader.bytes(usize::from(length))?;
+        //= MR-WIRE-25
         if body_bytes(kind).is_some_and(|expected| expected != length) {
             return Err(WireError::Field);
         }
@@ -221,6 +222,7 @@ impl Frame {
             PLANE => Self::Plane { silent: reader.u32()?, unreachable: reader.u32()? },
             START => Self::Start { allowance_kib: reader.u32()? },
             ACK => Self::Ack(AckBody::parse(body)?.0),
+            //= MR-WIRE-24
             _ => return Ok(None),
         }))
     }

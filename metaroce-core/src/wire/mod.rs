@@ -34,6 +34,7 @@ pub use probe::{PROBE_BYTES, PROBE_REPLY_BYTES, Probe, ProbeReply};
 pub use vector::{Vector256, VectorBits};
 
 /// The well-known UDP destination port (draft 0), configurable.
+//= MR-WIRE-7
 pub const UDP_PORT: u16 = 4795;
 
 /// Why bytes are no valid header.

@@ -171,6 +171,7 @@ impl Opcode {
         let immediate = flags.contains(OpFlags::IMMEDIATE);
         self.allowed_flags().contains(flags)
             && flags.contains(self.required_flags())
+            //= MR-WIRE-17
             && !(immediate && flags.contains(OpFlags::INVALIDATE))
             && !(flags.contains(OpFlags::SIGNAL) && (immediate || !last))
             && !(matches!(self, Self::Write) && immediate && !last)

@@ -46,6 +46,7 @@ impl Probe {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let mut reader = Reader::new(bytes);
+        //= MR-WIRE-27
         let stream = StreamId(reader.u16()?);
         reader.skip::<2>()?;
         let probe = Self { stream, demand_kib: reader.u32()?, token: reader.u64()? };

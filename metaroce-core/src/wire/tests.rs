@@ -119,6 +119,7 @@ fn control_round_trips_and_its_prefixes_are_truncated() {
 }
 
 #[test]
+//= MR-WIRE-24 test
 fn frames_come_back_in_order_with_unknown_ones_passed_over() {
     fn property(frames: Vec<Frame>, unknown: Vec<(u8, u8)>) -> bool {
         let mut bytes = Vec::new();
@@ -199,6 +200,7 @@ fn reject_reasons_keep_their_codes_apart() {
 }
 
 #[test]
+//= MR-WIRE-29 test
 fn private_data_and_planes_are_bounded_on_both_sides() {
     let long = [0; 257];
     let reject = super::Reject { reason: RejectReason::Busy, echoed_nonce: 1, private_data: &long };

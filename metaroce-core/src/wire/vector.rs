@@ -144,6 +144,7 @@ impl Vector256 {
     #[inline]
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let words = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
+        //= MR-WIRE-23
         Ok(Self(words.map(u64::reverse_bits)))
     }
 

@@ -3,6 +3,8 @@
 
 pub mod pair;
 
+pub mod packets;
+
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::{
     Completion, Config, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, ProtectionDomain,

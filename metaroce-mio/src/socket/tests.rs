@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use metaroce_core::transmit::Ecn;
@@ -137,7 +138,15 @@ fn send(sockets: &mut Sockets, source: SourcePort, to: SocketAddr) {
     assert_eq!(crate::sys::send(socket, &target, &gather, &mut Vec::new()).expect("sent"), 5);
 }
 
-/// A port that nobody had a moment ago.
+/// A port that nobody has, below those that the system gives out, so that no other test gets it meanwhile.
 fn free_port(any: &str) -> u16 {
-    std::net::UdpSocket::bind(any).expect("bound").local_addr().expect("bound").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 20_000 + u16::try_from(std::process::id() % 100).expect("small") * 100;
+    let mut local = address(any);
+    loop {
+        local.set_port(start + NEXT.fetch_add(1, Ordering::Relaxed) % 100);
+        if std::net::UdpSocket::bind(local).is_ok() {
+            return local.port();
+        }
+    }
 }

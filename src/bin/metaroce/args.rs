@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::quantity::{parse_fraction, parse_size};
 
-/// `MetaRoCE`: RDMA over lossy, multipath Ethernet. Without a command it runs `demo`.
+/// RDMA over lossy, multipath Ethernet; without a command it runs `demo`
 #[derive(Debug, Parser)]
-#[command(name = "metaroce", version, about, max_term_width = 100)]
+#[command(name = "metaroce", version, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use metaroce::{ConnectionHandle, ConnectionStats, Endpoint, PathId, PathState, PathStats, Storage};
 use serde::Serialize;
 
@@ -170,7 +170,7 @@ pub(crate) fn speed_rows(bytes: u64, time: Duration) -> Vec<[String; 2]> {
 
 fn new_table() -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
     table
 }
 

@@ -1,29 +1,34 @@
 //! Lines on standard error: events as `-v` asks.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
 
 use metaroce::wire::RejectReason;
 use metaroce::{CloseReason, Event, Status};
 
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// 0 shows nothing, 1 what happens to connections and streams, 2 also completions.
 pub(crate) fn set_level(level: u8) {
     LEVEL.store(level, Ordering::Relaxed);
+    LazyLock::force(&START);
 }
 
 /// Shows an event.
 pub(crate) fn event(event: &Event) {
     let wanted = if matches!(event, Event::Completion(_)) { 2 } else { 1 };
     if LEVEL.load(Ordering::Relaxed) >= wanted {
-        eprintln!("{}", describe(event));
+        print(&describe(event));
     }
 }
 
 /// Shows a line at level 1.
 pub(crate) fn line(text: impl FnOnce() -> String) {
     if LEVEL.load(Ordering::Relaxed) >= 1 {
-        eprintln!("{}", text());
+        print(&text());
     }
 }
 
@@ -60,9 +65,13 @@ fn reject_reason(reason: RejectReason) -> String {
     }
 }
 
+fn print(line: &str) {
+    eprintln!("{:>9.3} ms  {line}", START.elapsed().as_secs_f64() * 1e3);
+}
+
 fn describe(event: &Event) -> String {
     match event {
-        Event::Incoming { connection, remote, service } => {
+        Event::Incoming { connection, remote, service, .. } => {
             format!("connection {}: incoming from {remote}, service {service:#x}", connection.slot())
         }
         Event::Connected { connection } => format!("connection {}: open", connection.slot()),

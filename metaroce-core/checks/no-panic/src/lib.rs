@@ -8,15 +8,10 @@ use core::net::SocketAddr;
 use core::panic::PanicInfo;
 use core::slice;
 
-use metaroce_core::Limits;
-use metaroce_core::endpoint::{Endpoint, Progress};
-use metaroce_core::event::Event;
-use metaroce_core::ids::{ConnectionHandle, RegionId, StreamId};
-use metaroce_core::memory::{AtomicOperation, Memory, MemoryError};
-use metaroce_core::request::{Segment, WorkRequest};
-use metaroce_core::storage::FixedStorage;
-use metaroce_core::time::Instant;
-use metaroce_core::transmit::{Datagram, Disposition, Ecn, Transmit};
+use metaroce_core::{
+    AtomicOperation, ConnectionHandle, Datagram, Disposition, Ecn, Endpoint, Event, Instant, Limits, Memory,
+    MemoryError, Progress, RegionId, Segment, StreamId, Transmit, WorkRequest,
+};
 
 unsafe extern "C" {
     /// Never defined: a symbol table that mentions it shows that a panic can be reached.
@@ -48,7 +43,12 @@ impl Memory for Window {
         Ok(())
     }
 
-    fn atomic(&mut self, _region: RegionId, _offset: u64, _operation: AtomicOperation) -> Result<u64, MemoryError> {
+    fn atomic(
+        &mut self,
+        _region: RegionId,
+        _offset: u64,
+        _operation: AtomicOperation,
+    ) -> Result<u64, MemoryError> {
         Err(MemoryError)
     }
 }
@@ -137,7 +137,7 @@ pub extern "C" fn metaroce_poll_event(machine: &mut Machine, out: &mut Event) ->
 
 /// When to call [`metaroce_handle_timeout`] at the latest.
 #[unsafe(no_mangle)]
-pub extern "C" fn metaroce_next_deadline(machine: &Machine) -> u64 {
+pub extern "C" fn metaroce_next_deadline(machine: &mut Machine) -> u64 {
     machine.next_deadline().unwrap_or(Instant::FAR_FUTURE).as_nanos()
 }
 
@@ -157,11 +157,10 @@ pub extern "C" fn metaroce_post(
 #[unsafe(no_mangle)]
 pub extern "C" fn metaroce_post_recv(
     machine: &mut Machine,
-    now: u64,
     connection: &ConnectionHandle,
     stream: u16,
     segment: &Segment,
 ) -> u32 {
     let segments = slice::from_ref(segment);
-    u32::from(machine.post_recv(Instant::from_nanos(now), *connection, StreamId(stream), 0, segments).is_err())
+    u32::from(machine.post_recv(*connection, StreamId(stream), 0, segments).is_err())
 }

@@ -35,6 +35,7 @@ fn is_legal(opcode: Opcode, flags: u8) -> bool {
 }
 
 #[test]
+//= MR-WIRE-17 test
 fn opcodes_permit_just_the_flags_of_the_table() {
     let legal_per_opcode: [(Opcode, usize); 17] = [
         (Opcode::Send, 48),
@@ -90,6 +91,7 @@ fn parse_takes_legal_flags_and_no_others() {
 }
 
 #[test]
+//= MR-WIRE-14 test
 fn no_legal_header_exceeds_eighty_bytes() {
     let longest = Opcode::ALL
         .into_iter()
@@ -128,6 +130,7 @@ fn opcode_classes_are_those_of_the_table() {
 }
 
 #[test]
+//= MR-WIRE-15, MR-WIRE-16 test
 fn payload_offset_and_length_must_agree() {
     use Opcode::{AtomicResponse, Datagram, FetchAdd, ReadRequest, ReadResponse, Result, Send, Void, Write};
     const MAX: u32 = u32::MAX;

@@ -171,6 +171,7 @@ fn damaged_headers_never_panic_and_come_back_but_for_reserved_bits() {
 }
 
 #[test]
+//= MR-WIRE-5 test
 fn reserved_bits_are_ignored() {
     fn property(control: Control<'static>, frame: Frame, ack: AckBody, probe: Probe) -> bool {
         let mut bytes = vec![0; control.encoded_length()];

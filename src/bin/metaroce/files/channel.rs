@@ -45,16 +45,17 @@ pub(crate) enum Heard {
 }
 
 impl Channel {
-    /// Takes over a stream, with room for messages in both directions.
+    /// Takes over stream 0, with room for messages in both directions.
     ///
     /// # Errors
     /// When the endpoint has no room.
-    pub(crate) fn new(driver: &mut Driver, peer: Peer, stream: StreamId) -> anyhow::Result<Self> {
+    pub(crate) fn new(driver: &mut Driver, peer: Peer) -> anyhow::Result<Self> {
         let bytes = (RECEIVE_SLOTS + SEND_SLOTS) as usize * MESSAGE_BYTES_MAX;
         let memory = RegionMemory::zeroed(bytes).context("no memory for messages")?;
         let region = driver.register_region(memory, Access::LOCAL_WRITE, peer.domain)?;
         let free_slots = (RECEIVE_SLOTS..RECEIVE_SLOTS + SEND_SLOTS).collect();
-        let this = Self { connection: peer.connection, stream, region, free_slots, waiting: VecDeque::new() };
+        let waiting = VecDeque::new();
+        let this = Self { connection: peer.connection, stream: STREAM, region, free_slots, waiting };
         for slot in 0..RECEIVE_SLOTS {
             this.post_receive(driver, slot)?;
         }
@@ -190,6 +191,9 @@ pub(crate) fn release(driver: &mut Driver, region: Region) {
         trace::line(|| format!("a region stays registered: {error:?}"));
     }
 }
+
+/// The stream of a transfer, the same for both sides without a word about it.
+const STREAM: StreamId = StreamId(0);
 
 /// Receives kept posted: more than a window has chunks, so that credit is never short.
 const RECEIVE_SLOTS: u32 = 64;

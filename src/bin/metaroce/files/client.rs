@@ -92,8 +92,12 @@ impl Client {
         let mut reactor = Reactor::new(config)?;
         let domain = ProtectionDomain(1);
         let private_data = message::greeting();
-        let options =
-            ConnectOptions { remote, service: message::SERVICE, domain, private_data: &private_data };
+        let options = ConnectOptions {
+            service: message::SERVICE,
+            domain,
+            private_data: &private_data,
+            ..ConnectOptions::to(remote)
+        };
         let connection = reactor.driver.connect(options).context("cannot connect")?;
         let mut this = Self { reactor, peer: Peer { connection, domain }, remote, output };
         this.wait_open(host)?;

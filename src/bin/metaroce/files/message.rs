@@ -1,6 +1,6 @@
 //! The messages of the file protocol, as bytes.
 //!
-//! One transfer uses one connection and one stream. The side that receives the file registers a *window*, a ring of
+//! One transfer uses one connection and its stream 0. The side that receives the file registers a *window*, a ring of
 //! chunks, and names it to the other side; the sender fills the ring by WRITE with immediate (chunk *n* of the file
 //! goes to slot *n* modulo the number of slots, the immediate is *n*), and takes a slot again when `Freed` says so.
 //!

@@ -28,6 +28,7 @@ pub(crate) fn serve(args: &ServeArgs, output: OutputArgs) -> anyhow::Result<()> 
     let store = Rc::new(Store::open(&args.dir, args.read_only)?);
     let mut config = DriverConfig::new(net::resolve(&args.listen)?)?;
     config.limits = limits(args.clients);
+    config.endpoint.paths_per_plane = PATHS_MAX; // The client chooses.
     let mut server = Server {
         reactor: Reactor::new(config)?,
         store,
@@ -45,7 +46,7 @@ fn limits(clients: u16) -> Limits {
     let clients = u32::from(clients);
     Limits {
         connections: clients + CONNECTIONS_SPARE,
-        paths_per_connection: 64,
+        paths_per_connection: PATHS_MAX,
         streams: 2 * (clients + CONNECTIONS_SPARE),
         requests: Limits::HOST.requests.max(64 * clients),
         receives: Limits::HOST.receives.max(64 * clients),
@@ -98,23 +99,8 @@ impl Server {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Incoming { connection, remote, service } => self.on_incoming(connection, remote, service),
-            Event::StreamOpened { connection, stream } => {
-                let Some(session) = self.sessions.get_mut(&connection) else { return };
-                if session.transfer.is_some() {
-                    return; // A client has one stream; what it sends on others stays without receive.
-                }
-                let peer = Peer { connection, domain: domain(connection) };
-                let waker = self.reactor.waker();
-                let started =
-                    Transfer::serve(&mut self.reactor.driver, peer, stream, Rc::clone(&self.store), waker);
-                match started {
-                    Ok(transfer) => session.transfer = Some(transfer),
-                    Err(error) => {
-                        eprintln!("{}: {error:#}", session.remote);
-                        let _ = self.reactor.driver.close(connection, CloseMode::Flush);
-                    }
-                }
+            Event::Incoming { connection, remote, service, .. } => {
+                self.on_incoming(connection, remote, service)
             }
             Event::Completion(done) => {
                 let session = self.sessions.get_mut(&done.connection);
@@ -155,16 +141,33 @@ impl Server {
             }
         };
         let driver = &mut self.reactor.driver;
-        let done = match refusal {
-            Some(reason) => driver.reject(connection, reason, &[]),
-            None => driver.accept(connection, domain(connection), &message::greeting()),
-        };
-        if done.is_ok() && refusal.is_none() {
-            let start = Instant::now();
-            let expiry = Some(start + REQUEST_PATIENCE);
-            self.sessions
-                .insert(connection, Session { remote, transfer: None, start, reported: false, expiry });
+        if let Some(reason) = refusal {
+            // It may have gone meanwhile.
+            let _ = driver.reject(connection, reason, &[]);
+            return;
         }
+        if driver.accept(connection, domain(connection), &message::greeting()).is_err() {
+            return;
+        }
+        let start = Instant::now();
+        let mut session = Session {
+            remote,
+            transfer: None,
+            start,
+            reported: false,
+            expiry: Some(start + REQUEST_PATIENCE),
+        };
+        let peer = Peer { connection, domain: domain(connection) };
+        let waker = self.reactor.waker();
+        // Before the client can have sent anything, so that its request finds a receive.
+        match Transfer::serve(&mut self.reactor.driver, peer, Rc::clone(&self.store), waker) {
+            Ok(transfer) => session.transfer = Some(transfer),
+            Err(error) => {
+                eprintln!("{remote}: {error:#}");
+                let _ = self.reactor.driver.close(connection, CloseMode::Flush);
+            }
+        }
+        self.sessions.insert(connection, session);
     }
 
     /// Moves every session on; `true` if anything was posted.
@@ -278,6 +281,7 @@ fn print_line(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
+const PATHS_MAX: u8 = 64;
 const CONNECTIONS_SPARE: u32 = 32;
 
 /// How long a client may stay without saying what it wants.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use metaroce::{Completion, StreamId};
+use metaroce::Completion;
 use metaroce_mio::Driver;
 use mio::Waker;
 
@@ -54,18 +54,17 @@ enum Role {
 }
 
 impl Transfer {
-    /// A server's side, on the stream that the client opened.
+    /// A server's side, ready for the client's request.
     ///
     /// # Errors
     /// When the endpoint has no room.
     pub(crate) fn serve(
         driver: &mut Driver,
         peer: Peer,
-        stream: StreamId,
         store: Rc<Store>,
         waker: Arc<Waker>,
     ) -> anyhow::Result<Self> {
-        let channel = Channel::new(driver, peer, stream)?;
+        let channel = Channel::new(driver, peer)?;
         let role = Role::Listening(store);
         Ok(Self { peer, channel, role, waker, summary: Summary::default(), outcome: None })
     }
@@ -81,8 +80,7 @@ impl Transfer {
         name: String,
         waker: Arc<Waker>,
     ) -> anyhow::Result<Self> {
-        let stream = driver.open_stream(peer.connection)?;
-        let mut channel = Channel::new(driver, peer, stream)?;
+        let mut channel = Channel::new(driver, peer)?;
         let size = source.size;
         channel.send(driver, &Message::Put { name: name.clone(), size })?;
         let role = Role::Putting(Some(source));
@@ -101,8 +99,7 @@ impl Transfer {
         output: PathBuf,
         waker: Arc<Waker>,
     ) -> anyhow::Result<Self> {
-        let stream = driver.open_stream(peer.connection)?;
-        let mut channel = Channel::new(driver, peer, stream)?;
+        let mut channel = Channel::new(driver, peer)?;
         let window = ReceiveWindow::register(driver, peer)?;
         channel.send(driver, &Message::Get { name: name.clone(), window: window.describe() })?;
         let role = Role::Getting { window: Some(window), output };
