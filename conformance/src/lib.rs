@@ -4,6 +4,7 @@
 //! in virtual time; everything follows from one seed. [`trace`] shows what it carries, and writes captures.
 
 mod memory;
+pub mod model;
 mod network;
 mod random;
 pub mod spec;

@@ -26,8 +26,8 @@ const FEW: Limits = Limits {
     receives: 12,
     messages: 4,
     packets: 16,
-    queues: 2,
     regions: 4,
+    queues: 1,
     csn_window: 64,
 };
 

@@ -143,6 +143,10 @@ pub(crate) fn on_probe_answered(
     path.probing.candidate_bytes = 0;
     path.probing.deadline = if below { now.after(MTU_AGAIN_NS) } else { Instant::FAR_FUTURE };
     set_payload(view, connection);
+    // What other paths turned out not to carry may find its way now.
+    for other in view.connections.at(connection).path_indices() {
+        move_again(view, connection, other);
+    }
 }
 
 /// The padded probe under way was not answered in time: again, or the next smaller size.
@@ -264,7 +268,15 @@ fn queue_again(
     target: Idx<Path>,
     cause: Cause,
 ) {
+    let bytes = view.packets.at(packet).bytes_max();
+    let mtu_bytes = view.connections.at(connection).terms.mtu_bytes;
     let path = view.paths.at_mut(target);
+    if path.takes_data() && !path.takes(bytes) && path.probing.candidate_bytes == 0 {
+        // No path is known to carry it: one did when it was cut, so that the probes may have been lost.
+        let known = path.probing.mtu_bytes;
+        begin_mtu_search(path, view.secrets, mtu_bytes);
+        path.probing.mtu_bytes = known;
+    }
     path.sending.again.push_back(&mut view.packets, packet);
     view.packets.at_mut(packet).place = Place::Again { path: target, cause };
     view.connections.at_mut(connection).paths.again |= 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
