@@ -187,12 +187,35 @@ fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, 
     if !owner.outbound.has_room(&view.packets) || view.transmissions.available() == 0 {
         return false;
     }
-    let bytes = view.packets.at(packet).bytes_max();
+    let payload_bytes = owner.paths.payload_bytes;
+    let whole = view.packets.at(packet).length <= payload_bytes;
+    if !whole && view.packets.available() == 0 {
+        view.hit(Limit::Packets);
+        return false;
+    }
+    let bytes =
+        view.packets.at(packet).bytes_max().min(u64::from(payload_bytes) + DATA_HEADER_BYTES_MAX as u64);
     let Some(at) = path_for(view, connection, bytes) else { return false };
+    let sent = if whole { Some(packet) } else { cut_off(view, packet, payload_bytes) };
+    let Some(sent) = sent else { return false };
     let owner = view.connections.at_mut(connection);
-    owner.renewed.remove(&mut view.packets, packet);
-    owner.outbound.enter(&mut view.packets, packet);
-    send_packet(view, now, connection, at, packet, sink)
+    if whole {
+        owner.renewed.remove(&mut view.packets, packet);
+    }
+    owner.outbound.enter(&mut view.packets, sent);
+    send_packet(view, now, connection, at, sent, sink)
+}
+
+/// Cuts the first `length` bytes off a packet that has no CSN yet: the paths carry less than when it was cut.
+fn cut_off(view: &mut View<'_>, packet: Idx<Packet>, length: u16) -> Option<Idx<Packet>> {
+    let Packet { connection, work, offset, .. } = *view.packets.at(packet);
+    let first = view.packets.allocate(Packet { connection, work, offset, length, ..Packet::EMPTY })?;
+    let rest = view.packets.at_mut(packet);
+    rest.offset = rest.offset.saturating_add(u32::from(length));
+    rest.length = rest.length.saturating_sub(length);
+    let work = view.works.at_mut(work);
+    work.outstanding = work.outstanding.saturating_add(1);
+    Some(first)
 }
 
 /// The first refused packet whose time has come. Those of requests that can only fail have their verdict: they go.

@@ -20,6 +20,8 @@ pub struct Packet {
     pub(crate) length: u16,
     /// Goes (again) without payload, only to close its CSN.
     pub(crate) void: bool,
+    /// It goes as VOID because no path carries it; what that finds unplaced goes again in smaller packets.
+    pub(crate) too_large: bool,
     pub(crate) place: Place,
     pub(crate) by_csn: Links<Self>,
     pub(crate) queued: Links<Self>,
@@ -79,6 +81,7 @@ impl Packet {
         offset: 0,
         length: 0,
         void: false,
+        too_large: false,
         place: Place::Refused,
         by_csn: Links::UNLINKED,
         queued: Links::UNLINKED,

@@ -1,7 +1,7 @@
 //! The requester half of a stream: posted requests, what may be sent of them, and their completion in order.
 
 use crate::connection::Connection;
-use crate::delivery::Packet;
+use crate::delivery::{Packet, Place};
 use crate::event::{Completion, Event, Status};
 use crate::ids::{Msn, ReceiveIndex, Serial};
 use crate::list::List;
@@ -232,6 +232,16 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let entry = *view.packets.at(packet);
     let work = view.works.at_mut(entry.work);
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
+    if verdict == Verdict::Refused && entry.too_large && work.failed.is_none() {
+        // Nothing of it was placed: it is cut anew, with no delay.
+        let packet_entry = view.packets.at_mut(packet);
+        packet_entry.void = false;
+        packet_entry.too_large = false;
+        packet_entry.place = Place::Refused;
+        view.connections.at_mut(connection).renewed.push_back(&mut view.packets, packet);
+        view.mark_ready(connection);
+        return;
+    }
     //= MR-DLV-15
     let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
     if again {
