@@ -243,7 +243,7 @@ fn small_route_mtu_keeps_large_packets_off_the_path() {
     pair.net.run_for(MS);
 }
 
-//= MR-PATH-37 type=test
+//= MR-PATH-37 test
 #[test]
 fn routes_that_all_shrink_in_mid_transfer_have_what_is_under_way_cut_anew() {
     for seed in 0..10 {

@@ -344,6 +344,8 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         //= MR-PATH-16
         rescue(view, connection, at, 1);
     }
+    // What was given up, be it PROBEs alone, no longer takes up the window.
+    view.mark_ready(connection);
 }
 
 /// When the oldest transmission was sent that a path waits for. O(rescued transmissions of the path).
