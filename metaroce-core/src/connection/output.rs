@@ -188,34 +188,14 @@ fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, 
         return false;
     }
     let payload_bytes = owner.paths.payload_bytes;
-    let whole = view.packets.at(packet).length <= payload_bytes;
-    if !whole && view.packets.available() == 0 {
-        view.hit(Limit::Packets);
-        return false;
-    }
-    let bytes =
-        view.packets.at(packet).bytes_max().min(u64::from(payload_bytes) + DATA_HEADER_BYTES_MAX as u64);
+    let entry = view.packets.at_mut(packet);
+    entry.sent = entry.length.min(payload_bytes);
+    let bytes = entry.bytes_max();
     let Some(at) = path_for(view, connection, bytes) else { return false };
-    let sent = if whole { Some(packet) } else { cut_off(view, packet, payload_bytes) };
-    let Some(sent) = sent else { return false };
     let owner = view.connections.at_mut(connection);
-    if whole {
-        owner.renewed.remove(&mut view.packets, packet);
-    }
-    owner.outbound.enter(&mut view.packets, sent);
-    send_packet(view, now, connection, at, sent, sink)
-}
-
-/// Cuts the first `length` bytes off a packet that has no CSN yet: the paths carry less than when it was cut.
-fn cut_off(view: &mut View<'_>, packet: Idx<Packet>, length: u16) -> Option<Idx<Packet>> {
-    let Packet { connection, work, offset, .. } = *view.packets.at(packet);
-    let first = view.packets.allocate(Packet { connection, work, offset, length, ..Packet::EMPTY })?;
-    let rest = view.packets.at_mut(packet);
-    rest.offset = rest.offset.saturating_add(u32::from(length));
-    rest.length = rest.length.saturating_sub(length);
-    let work = view.works.at_mut(work);
-    work.outstanding = work.outstanding.saturating_add(1);
-    Some(first)
+    owner.renewed.remove(&mut view.packets, packet);
+    owner.outbound.enter(&mut view.packets, packet);
+    send_packet(view, now, connection, at, packet, sink)
 }
 
 /// The first refused packet whose time has come. Those of requests that can only fail have their verdict: they go.
@@ -256,7 +236,8 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     if owner.outbound.packets.is_empty() {
         owner.clock.busy_since = now;
     }
-    let Some(packet) = view.packets.allocate(Packet { connection, work, offset, length, ..Packet::EMPTY })
+    let Some(packet) =
+        view.packets.allocate(Packet { connection, work, offset, length, sent: length, ..Packet::EMPTY })
     else {
         return false;
     };
@@ -369,7 +350,7 @@ fn send_packet(
             }
             transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
         } else if !entry.void {
-            (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.length));
+            (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.sent));
         }
         bytes = transmit.datagram_length();
         Ok(())
@@ -391,15 +372,15 @@ fn send_packet(
     record(view, now, connection, at, transmission);
     let stats = &mut view.connections.at_mut(connection).stats;
     stats.packets_sent += 1;
-    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.length });
+    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.sent });
     true
 }
 
 /// The DATA header of a packet.
 fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) -> DataHeader {
     let carried = work.carried();
-    let last = packet.offset.saturating_add(u32::from(packet.length)) >= carried;
-    let packet_bytes = u64::from(packet.length) + DATA_HEADER_BYTES_MAX as u64;
+    let last = packet.offset.saturating_add(u32::from(packet.sent)) >= carried;
+    let packet_bytes = u64::from(packet.sent) + DATA_HEADER_BYTES_MAX as u64;
     //= MR-ACK-15
     let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
         && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;

@@ -232,12 +232,14 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let entry = *view.packets.at(packet);
     let work = view.works.at_mut(entry.work);
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
-    if verdict == Verdict::Refused && entry.too_large && work.failed.is_none() {
-        // Nothing of it was placed: it is cut anew, with no delay.
-        let packet_entry = view.packets.at_mut(packet);
-        packet_entry.void = false;
-        packet_entry.too_large = false;
-        packet_entry.place = Place::Refused;
+    // A packet that was too large for the paths: what was accepted of it is done, and the rest goes under another CSN.
+    let done = if verdict == Verdict::Accepted { entry.sent } else { 0 };
+    let too_large = if verdict == Verdict::Accepted { done < entry.length } else { entry.too_large };
+    if too_large && work.failed.is_none() {
+        let (offset, length) =
+            (entry.offset.saturating_add(u32::from(done)), entry.length.saturating_sub(done));
+        *view.packets.at_mut(packet) =
+            Packet { offset, length, void: false, too_large: false, place: Place::Refused, ..entry };
         view.connections.at_mut(connection).renewed.push_back(&mut view.packets, packet);
         view.mark_ready(connection);
         return;
