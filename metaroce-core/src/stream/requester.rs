@@ -67,6 +67,13 @@ impl Requester {
         }
     }
 
+    /// Goes on as after so many messages and receives (for tests).
+    pub(crate) fn start_at(&mut self, msn: Msn, receive: ReceiveIndex, credits: u32) {
+        self.next_msn = msn;
+        self.next_receive = receive;
+        self.credits.start_at(receive, credits);
+    }
+
     /// MSN that the next request gets.
     pub(crate) const fn next_msn(&self) -> Msn {
         self.next_msn
