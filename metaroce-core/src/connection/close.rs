@@ -99,7 +99,11 @@ pub(crate) fn on_close(
         }
         //= MR-CLS-10
         State::Ending { .. } | State::Resting { .. } => owner.owed.close_ack = true,
-        State::PeerClosing => advance(view, now, slot),
+        State::PeerClosing => {
+            // Still draining: a sign of life keeps the closer from giving up.
+            acknowledge_now(view, slot);
+            advance(view, now, slot);
+        }
         State::Connecting { .. } | State::Incoming => {
             return Disposition::Dropped(DropReason::UnexpectedState);
         }
