@@ -184,6 +184,11 @@ impl<S: Storage> Network<S> {
         }
     }
 
+    /// Starts the clock at `now`, later than it was.
+    pub fn start_at(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
     /// The virtual time.
     #[must_use]
     pub const fn now(&self) -> Instant {

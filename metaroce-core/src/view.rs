@@ -38,6 +38,8 @@ pub(crate) struct State {
     /// Limits of which a report has not been taken, a bit each.
     pub(crate) limits_told: u8,
     pub(crate) next_generation: u32,
+    /// The nonce of the next connection, if a test set it.
+    pub(crate) next_nonce: Option<u64>,
     pub(crate) replies: Replies,
     pub(crate) csn_window: u32,
     pub(crate) paths_per_connection: u8,
@@ -69,6 +71,7 @@ pub(crate) struct View<'a> {
     pub(crate) half_open: &'a mut u32,
     pub(crate) limits_told: &'a mut u8,
     pub(crate) next_generation: &'a mut u32,
+    pub(crate) next_nonce: &'a mut Option<u64>,
     pub(crate) replies: &'a mut Replies,
     pub(crate) csn_window: u32,
     pub(crate) paths_per_connection: u8,
@@ -105,6 +108,7 @@ impl<'a> View<'a> {
             half_open: &mut state.half_open,
             limits_told: &mut state.limits_told,
             next_generation: &mut state.next_generation,
+            next_nonce: &mut state.next_nonce,
             replies: &mut state.replies,
             csn_window: state.csn_window,
             paths_per_connection: state.paths_per_connection,

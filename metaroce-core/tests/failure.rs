@@ -243,6 +243,26 @@ fn small_route_mtu_keeps_large_packets_off_the_path() {
     pair.net.run_for(MS);
 }
 
+//= MR-PATH-37 test
+#[test]
+fn routes_that_all_shrink_in_mid_transfer_have_what_is_under_way_cut_anew() {
+    for seed in 0..10 {
+        let mut pair = Pair::new(seed, Faults { loss: 20_000, ..Faults::NONE });
+        pair.receive(1, 2, 9, 6_000_000..7_000_000);
+        pair.write(0, 0, 1, 0..1_000_000, 0, None);
+        pair.send(0, 2, 2, 2_000_000..3_000_000);
+        pair.read(1, 4, 3, 4_000_000..5_000_000, 3_000_000);
+        pair.net.run_for(300_000);
+        pair.net.filter = Some(Box::new(|_, transmit| transmit.datagram_length() > 1_400));
+        all_good(&pair.wait(0, 2));
+        all_good(&pair.wait(1, 2));
+        let source = pair.bytes(0, 0..4_000_000).to_vec();
+        assert!(pair.bytes(1, 0..1_000_000) == &source[..1_000_000], "WRITE, seed {seed}");
+        assert!(pair.bytes(1, 6_000_000..7_000_000) == &source[2_000_000..3_000_000], "SEND, seed {seed}");
+        assert!(pair.bytes(1, 4_000_000..5_000_000) == &source[3_000_000..], "READ, seed {seed}");
+    }
+}
+
 #[test]
 fn marks_on_one_path_shrink_the_window_of_that_path_alone() {
     let mut pair = Pair::configured(7, Faults::NONE, |config| config.window_bytes_max = 1 << 20);

@@ -85,7 +85,8 @@ fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx
     let mask = slot_mask(view.connections.capacity());
     //= MR-HS-4
     let local = WireConnectionId((view.secrets.next_u32() & !mask) | slot.raw());
-    let local_nonce = view.secrets.next_u64();
+    let drawn = view.secrets.next_u64();
+    let local_nonce = view.next_nonce.take().unwrap_or(drawn);
     let generation = *view.next_generation;
     *view.next_generation = generation.wrapping_add(1);
     let owner = view.connections.at_mut(slot);

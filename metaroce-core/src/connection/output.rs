@@ -143,12 +143,14 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
-        if !path.has_room(bytes) || !path.takes(bytes) {
+        let room = path.has_room(bytes) || path.timeouts.rescue;
+        if !room || !path.takes(bytes) {
             continue;
         }
         if view.transmissions.available() == 0 {
             return false;
         }
+        path.timeouts.rescue = false;
         path.sending.again.remove(&mut view.packets, packet);
         let cause = match view.packets.at(packet).place {
             Place::Again { cause, .. } => cause,
@@ -181,7 +183,10 @@ fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, 
     if !owner.outbound.has_room(&view.packets) || view.transmissions.available() == 0 {
         return false;
     }
-    let bytes = view.packets.at(packet).bytes_max();
+    let payload_bytes = owner.paths.payload_bytes;
+    let entry = view.packets.at_mut(packet);
+    entry.sent = entry.length.min(payload_bytes);
+    let bytes = entry.bytes_max();
     let Some(at) = path_for(view, connection, bytes) else { return false };
     let owner = view.connections.at_mut(connection);
     owner.renewed.remove(&mut view.packets, packet);
@@ -227,7 +232,8 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     if owner.outbound.packets.is_empty() {
         owner.clock.busy_since = now;
     }
-    let Some(packet) = view.packets.allocate(Packet { connection, work, offset, length, ..Packet::EMPTY })
+    let Some(packet) =
+        view.packets.allocate(Packet { connection, work, offset, length, sent: length, ..Packet::EMPTY })
     else {
         return false;
     };
@@ -340,7 +346,7 @@ fn send_packet(
             }
             transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
         } else if !entry.void {
-            (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.length));
+            (transmit.parts, transmit.part_count) = work.gather(entry.offset, u32::from(entry.sent));
         }
         bytes = transmit.datagram_length();
         Ok(())
@@ -362,15 +368,15 @@ fn send_packet(
     record(view, now, connection, at, transmission);
     let stats = &mut view.connections.at_mut(connection).stats;
     stats.packets_sent += 1;
-    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.length });
+    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.sent });
     true
 }
 
 /// The DATA header of a packet.
 fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) -> DataHeader {
     let carried = work.carried();
-    let last = packet.offset.saturating_add(u32::from(packet.length)) >= carried;
-    let packet_bytes = u64::from(packet.length) + DATA_HEADER_BYTES_MAX as u64;
+    let last = packet.offset.saturating_add(u32::from(packet.sent)) >= carried;
+    let packet_bytes = u64::from(packet.sent) + DATA_HEADER_BYTES_MAX as u64;
     //= MR-ACK-15
     let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
         && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;

@@ -269,16 +269,15 @@ fn queue_again(
     cause: Cause,
 ) {
     let bytes = view.packets.at(packet).bytes_max();
-    let mtu_bytes = view.connections.at(connection).terms.mtu_bytes;
     let path = view.paths.at_mut(target);
+    let entry = view.packets.at_mut(packet);
     if path.takes_data() && !path.takes(bytes) && path.probing.candidate_bytes == 0 {
-        // No path is known to carry it: one did when it was cut, so that the probes may have been lost.
-        let known = path.probing.mtu_bytes;
-        begin_mtu_search(path, view.secrets, mtu_bytes);
-        path.probing.mtu_bytes = known;
+        //= MR-PATH-37
+        entry.void = true;
+        entry.too_large = true;
     }
+    entry.place = Place::Again { path: target, cause };
     path.sending.again.push_back(&mut view.packets, packet);
-    view.packets.at_mut(packet).place = Place::Again { path: target, cause };
     view.connections.at_mut(connection).paths.again |= 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
     view.mark_ready(connection);
 }
@@ -345,6 +344,8 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         //= MR-PATH-16
         rescue(view, connection, at, 1);
     }
+    // What was given up, be it PROBEs alone, no longer takes up the window.
+    view.mark_ready(connection);
 }
 
 /// When the oldest transmission was sent that a path waits for. O(rescued transmissions of the path).
@@ -400,6 +401,7 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
         if current {
             let target = best_other(view, connection, at, view.packets.at(packet).bytes_max());
             queue_again(view, connection, packet, target, Cause::Timeout);
+            view.paths.at_mut(target).timeouts.rescue |= count == 1;
             rescued += 1;
         }
     }

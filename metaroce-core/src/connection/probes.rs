@@ -21,7 +21,8 @@ pub(crate) fn fill(
     connection: Idx<Connection>,
     sink: &mut Sink<'_>,
 ) -> bool {
-    if !view.connections.at(connection).may_send_requests() {
+    let owner = view.connections.at(connection);
+    if !owner.takes_packets() || owner.unverified.is_some() {
         return false;
     }
     for at in view.connections.at(connection).path_indices() {

@@ -18,8 +18,13 @@ pub struct Packet {
     /// First byte in the message, and bytes.
     pub(crate) offset: u32,
     pub(crate) length: u16,
+    /// Bytes of them that go under this CSN: fewer than all where the paths carry less than when it was cut. The rest
+    /// follows, under another CSN, when these are accepted.
+    pub(crate) sent: u16,
     /// Goes (again) without payload, only to close its CSN.
     pub(crate) void: bool,
+    /// It goes as VOID because no path carries it; what that finds unplaced goes again in smaller packets.
+    pub(crate) too_large: bool,
     pub(crate) place: Place,
     pub(crate) by_csn: Links<Self>,
     pub(crate) queued: Links<Self>,
@@ -78,7 +83,9 @@ impl Packet {
         csn: Csn::new(0),
         offset: 0,
         length: 0,
+        sent: 0,
         void: false,
+        too_large: false,
         place: Place::Refused,
         by_csn: Links::UNLINKED,
         queued: Links::UNLINKED,
@@ -88,7 +95,7 @@ impl Packet {
 impl Packet {
     /// UDP payload that it takes at most. A VOID has no payload, and goes on any path.
     pub(crate) fn bytes_max(&self) -> u64 {
-        let payload = if self.void { 0 } else { self.length };
+        let payload = if self.void { 0 } else { self.sent };
         u64::from(payload) + DATA_HEADER_BYTES_MAX as u64
     }
 }

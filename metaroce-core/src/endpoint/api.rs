@@ -332,7 +332,7 @@ impl<S: Storage> Endpoint<S> {
 }
 
 /// The live connection that a handle names.
-fn find(view: &View<'_>, handle: ConnectionHandle) -> Option<Idx<Connection>> {
+pub(super) fn find(view: &View<'_>, handle: ConnectionHandle) -> Option<Idx<Connection>> {
     find_any(view, handle).filter(|&slot| {
         !matches!(view.connections.at(slot).state, State::Ending { .. } | State::Resting { .. })
     })

@@ -1,6 +1,7 @@
 //! The endpoint: one per thread, owner of everything.
 
 mod api;
+mod hooks;
 mod io;
 
 use crate::config::{Config, ConfigError};
@@ -99,6 +100,7 @@ impl<S: Storage> Endpoint<S> {
             half_open: 0,
             limits_told: 0,
             next_generation: 1,
+            next_nonce: None,
             replies: Replies::NEW,
             csn_window: limits.csn_window,
             paths_per_connection: limits.paths_per_connection,

@@ -27,6 +27,8 @@ pub struct Received {
     unacknowledged: u32,
     /// Largest PSN in the last acknowledgement.
     told: Option<Psn>,
+    /// The lowest PSN in the vector that no acknowledgement told of.
+    oldest_untold: Option<Psn>,
     /// Whether the last acknowledgement told of a mark that was new.
     told_marked: u32,
 }
@@ -67,6 +69,7 @@ impl Received {
         epoch: 0,
         unacknowledged: 0,
         told: None,
+        oldest_untold: None,
         told_marked: 0,
     };
 
@@ -93,10 +96,12 @@ impl Received {
     /// packets that no acknowledgement told of.
     pub(crate) fn must_snapshot(&self, psn: Psn) -> bool {
         let (Some(newest), Some(told)) = (self.newest, self.told) else { return false };
-        self.unacknowledged > 0
-            && newest.psn.before(psn)
-            && psn.raw().wrapping_sub(told.raw()) > LARGEST_STEP_MAX
-            && newest.psn != told
+        let step = psn.raw().wrapping_sub(told.raw());
+        let moves = newest.psn != told && step > LARGEST_STEP_MAX;
+        // One that came late lies further back than the step alone tells.
+        let leaves =
+            self.oldest_untold.is_some_and(|oldest| psn.raw().wrapping_sub(oldest.raw()) >= Vector256::BITS);
+        self.unacknowledged > 0 && newest.psn.before(psn) && (moves || leaves)
     }
 
     /// Enters a packet and its verdict, and tells how soon the acknowledgement is due. PROBEs are accepted.
@@ -131,6 +136,9 @@ impl Received {
             }
         };
         if let Some(bit) = position {
+            if self.oldest_untold.is_none_or(|oldest| psn.before(oldest)) {
+                self.oldest_untold = Some(psn);
+            }
             match verdict {
                 //= MR-ACK-1
                 Verdict::Accepted => self.accepted.insert(bit),
@@ -156,6 +164,7 @@ impl Received {
     /// as told.
     pub(crate) fn acknowledge(&mut self, now: Instant, body: AckBody) -> (AckBody, Vector256) {
         self.unacknowledged = 0;
+        self.oldest_untold = None;
         self.told_marked = self.marked;
         let Some(newest) = self.newest else {
             //= MR-ACK-9
@@ -187,3 +196,6 @@ pub(crate) struct Arrival {
     pub(crate) epoch: u8,
     pub(crate) ecn: Ecn,
 }
+
+#[cfg(test)]
+mod tests;

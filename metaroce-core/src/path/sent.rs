@@ -172,3 +172,6 @@ pub(crate) fn remove(sending: &mut Sending, pool: &mut Pool<'_, Transmission>, a
     sending.in_flight.remove(pool, at);
     pool.free(at);
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,12 @@ impl Credits {
         self.limit = Limit::Until(ReceiveIndex::new(initial_credits));
     }
 
+    /// Goes on as after so many receives (for tests).
+    pub(crate) fn start_at(&mut self, posted: ReceiveIndex, initial_credits: u32) {
+        self.posted = posted;
+        self.limit = Limit::Until(posted.plus(initial_credits));
+    }
+
     /// Whether the receive `next` may be used.
     pub(crate) fn allow(&self, next: ReceiveIndex) -> bool {
         match self.limit {

@@ -1,7 +1,7 @@
 //! The requester half of a stream: posted requests, what may be sent of them, and their completion in order.
 
 use crate::connection::Connection;
-use crate::delivery::Packet;
+use crate::delivery::{Packet, Place};
 use crate::event::{Completion, Event, Status};
 use crate::ids::{Msn, ReceiveIndex, Serial};
 use crate::list::List;
@@ -65,6 +65,13 @@ impl Requester {
         if self.cursor.is_none() {
             self.cursor = slot;
         }
+    }
+
+    /// Goes on as after so many messages and receives (for tests).
+    pub(crate) fn start_at(&mut self, msn: Msn, receive: ReceiveIndex, credits: u32) {
+        self.next_msn = msn;
+        self.next_receive = receive;
+        self.credits.start_at(receive, credits);
     }
 
     /// MSN that the next request gets.
@@ -232,6 +239,18 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     let entry = *view.packets.at(packet);
     let work = view.works.at_mut(entry.work);
     let (stream, connection, request) = (work.stream, entry.connection, work.is_request());
+    // A packet that was too large for the paths: what was accepted of it is done, and the rest goes under another CSN.
+    let done = if verdict == Verdict::Accepted { entry.sent } else { 0 };
+    let too_large = if verdict == Verdict::Accepted { done < entry.length } else { entry.too_large };
+    if too_large && work.failed.is_none() {
+        let (offset, length) =
+            (entry.offset.saturating_add(u32::from(done)), entry.length.saturating_sub(done));
+        *view.packets.at_mut(packet) =
+            Packet { offset, length, void: false, too_large: false, place: Place::Refused, ..entry };
+        view.connections.at_mut(connection).renewed.push_back(&mut view.packets, packet);
+        view.mark_ready(connection);
+        return;
+    }
     //= MR-DLV-15
     let again = verdict == Verdict::Refused && !entry.void && request && work.failed.is_none();
     if again {

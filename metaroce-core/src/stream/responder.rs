@@ -77,6 +77,13 @@ impl Responder {
         end: None,
     };
 
+    /// Goes on as after so many messages and receives (for tests).
+    pub(crate) const fn start_at(&mut self, msn: Msn, receive: ReceiveIndex) {
+        self.expected = msn;
+        self.posted = receive;
+        self.told = receive;
+    }
+
     /// Whether the peer wants to know of the receives: some were posted, or asked for.
     pub(crate) fn speaks_credit(&self) -> bool {
         self.queue.is_some()
