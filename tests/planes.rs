@@ -175,7 +175,7 @@ fn two_gibibytes_over_four_lossy_planes_come_back_the_same() {
     assert_eq!(get["hash"], hash.as_str());
     assert_eq!(hash_file(&setup.local.path().join("b")), hash);
     for (name, report) in [("put", put), ("get", get)] {
-        println!("{name}: {} Gbit/s", report["goodput_gbps"]);
+        println!("{name}: {} Gbit/s, {} spurious", report["goodput_gbps"], report["spurious"]);
     }
 }
 

@@ -80,7 +80,10 @@ impl CongestionControl for EcnAimd {
             let step = if memo.settled == 0 {
                 feedback.delivered_bytes
             } else {
-                bounds.packet_bytes * feedback.delivered_bytes / window.window_bytes.max(1)
+                // One packet per RTT for all paths together: alone, each would take a share of its own.
+                //= MR-CC-6
+                let whole = feedback.connection_window_bytes.max(window.window_bytes).max(1);
+                (bounds.packet_bytes * feedback.delivered_bytes / whole).min(feedback.delivered_bytes / 4)
             };
             window.window_bytes = window.window_bytes.saturating_add(step).min(bounds.window_bytes_max);
         }
@@ -126,6 +129,7 @@ mod tests {
     const BOUNDS: WindowBounds = WindowBounds {
         packet_bytes: 4_096,
         window_bytes_start: 16 * 4_096,
+        window_bytes_min: 16,
         window_bytes_max: 1 << 20,
         delay_target_ns: 1_000_000,
     };
@@ -140,6 +144,7 @@ mod tests {
             rtt_ns_latest: 100_000,
             rtt_ns_smoothed: 100_000,
             rtt_ns_base: 100_000,
+            connection_window_bytes: 0,
             inflight_bytes: 0,
             window_limited: true,
         }

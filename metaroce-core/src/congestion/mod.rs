@@ -12,8 +12,8 @@ use crate::time::Instant;
 /// What an algorithm remembers of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PathWindow {
-    /// The congestion window, bytes. The sender keeps at most this many bytes in flight on the path, and may
-    /// always have one packet.
+    /// The congestion window, bytes. The sender keeps at most this many bytes in flight on the path; of a window
+    /// below one packet it sends one packet for every so many RTTs.
     pub window_bytes: u64,
     /// Whatever else the algorithm needs; 0 at the start.
     pub scratch: [u64; 8],
@@ -38,6 +38,8 @@ pub struct Feedback {
     pub rtt_ns_smoothed: u64,
     /// Smallest RTT of the last 10 s, ns.
     pub rtt_ns_base: u64,
+    /// Windows of all paths of the connection together, bytes: growth is shared among them.
+    pub connection_window_bytes: u64,
     /// Bytes still in flight on the path.
     pub inflight_bytes: u64,
     /// Whether the window, and not the application, limited the sender.
@@ -51,6 +53,8 @@ pub struct WindowBounds {
     pub packet_bytes: u64,
     /// Window with which the path starts, bytes: its part of what a connection may send unasked.
     pub window_bytes_start: u64,
+    /// Smallest window of the path, bytes: below one packet the path is paced.
+    pub window_bytes_min: u64,
     /// Largest window of the path, bytes.
     pub window_bytes_max: u64,
     /// Queueing delay that counts as a mark, ns.
@@ -59,7 +63,7 @@ pub struct WindowBounds {
 
 /// An algorithm: told what happened on a path, it sets the path's window.
 ///
-/// The core clamps the window to 1 packet … `window_bytes_max` after every call.
+/// The core clamps the window to `window_bytes_min` … `window_bytes_max` after every call.
 pub trait CongestionControl: Sync {
     /// The path starts, or starts again after it was dead or moved to another route.
     fn on_start(&self, window: &mut PathWindow, bounds: &WindowBounds);

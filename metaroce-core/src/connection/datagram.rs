@@ -24,7 +24,7 @@ pub(crate) fn send(
     let work = *view.works.at(slot);
     let WorkKind::Datagram { address: to, immediate } = work.kind else { return false };
     let bytes = u64::from(work.length) + DATA_HEADER_BYTES_MAX as u64;
-    let Some(at) = path_for(view, connection, bytes) else { return false };
+    let Some(at) = path_for(view, now, connection, bytes) else { return false };
     let owner = view.connections.at(connection);
     let path = view.paths.at(at);
     let psn = path.sending.psn_next;

@@ -222,7 +222,10 @@ fn congest(
     ack: &AckBody,
     tally: &Tally,
 ) {
-    let bounds = paths::bounds(view.connections.at(connection), view.config);
+    let owner = view.connections.at(connection);
+    let bounds = paths::bounds(owner, view.config);
+    let windows = owner.path_indices().map(|at| view.paths.at(at)).filter(|path| path.takes_data());
+    let connection_window_bytes = windows.map(|path| path.window.window_bytes).sum();
     let path = view.paths.at_mut(at);
     let packets = ack.packets.wrapping_sub(path.sending.peer_packets);
     let marked = ack.marked.wrapping_sub(path.sending.peer_marked);
@@ -247,10 +250,12 @@ fn congest(
         rtt_ns_latest: tally.rtt_ns,
         rtt_ns_smoothed: path.rtt.smoothed_or(view.config.rtt_ns_initial),
         rtt_ns_base: path.rtt.base_ns(),
+        connection_window_bytes,
         inflight_bytes: path.sending.inflight_bytes,
         window_limited: path.sending.window_limited,
     };
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
-    path.window.window_bytes = path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.packet_bytes);
+    path.window.window_bytes =
+        path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.window_bytes_min);
     path.sending.window_limited = false;
 }

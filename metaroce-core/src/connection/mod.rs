@@ -242,6 +242,8 @@ pub(crate) struct Clock {
     pub(crate) busy_since: Instant,
     /// When delayed acknowledgements are due.
     pub(crate) ack_at: Instant,
+    /// When a path that is paced may send.
+    pub(crate) pace_at: Instant,
     pub(crate) last_keepalive: Instant,
     /// When there was last work of either side.
     pub(crate) last_used: Instant,
@@ -362,6 +364,7 @@ impl Connection {
             progress_sent_at: Instant::ZERO,
             busy_since: Instant::ZERO,
             ack_at: Instant::FAR_FUTURE,
+            pace_at: Instant::FAR_FUTURE,
             last_keepalive: Instant::ZERO,
             last_used: Instant::ZERO,
         },

@@ -127,12 +127,12 @@ fn has_packet_for_request(view: &View<'_>) -> bool {
 
 /// Sends one packet that goes again, of the first path that has one and room.
 fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
-    let owner = view.connections.at(connection);
-    let mut left = owner.paths.again;
+    let first = view.connections.at(connection).paths.first.raw();
+    let mut left = view.connections.at(connection).paths.again;
     while left != 0 {
         let number = left.trailing_zeros();
         left &= left - 1;
-        let at = Idx::new(owner.paths.first.raw().wrapping_add(number));
+        let at = Idx::new(first.wrapping_add(number));
         let path = view.paths.at_mut(at);
         let Some(packet) = path.sending.again.front() else {
             view.connections.at_mut(connection).paths.again &= !(1 << number);
@@ -143,8 +143,12 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
-        let room = path.has_room(bytes) || path.timeouts.rescue;
+        let room = path.has_room(now, bytes) || path.timeouts.rescue;
         if !room || !path.takes(bytes) {
+            if !room && path.sending.inflight_bytes == 0 {
+                let until = path.sending.pace_until;
+                paths::wait_for_pace(view, connection, until);
+            }
             continue;
         }
         if view.transmissions.available() == 0 {
@@ -187,7 +191,7 @@ fn fill_renewed(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, 
     let entry = view.packets.at_mut(packet);
     entry.sent = entry.length.min(payload_bytes);
     let bytes = entry.bytes_max();
-    let Some(at) = path_for(view, connection, bytes) else { return false };
+    let Some(at) = path_for(view, now, connection, bytes) else { return false };
     let owner = view.connections.at_mut(connection);
     owner.renewed.remove(&mut view.packets, packet);
     owner.outbound.enter(&mut view.packets, packet);
@@ -215,6 +219,9 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
         return false;
     }
     let Some(work) = next_work(view, now, connection) else { return false };
+    if view.connections.at(connection).outbound.packets.is_empty() {
+        paths::restart_idle(view, now, connection);
+    }
     if view.packets.available() == 0 || view.transmissions.available() == 0 {
         view.hit(Limit::Packets);
         return false;
@@ -225,7 +232,7 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     }
     let left = work_left(view.works.at(work));
     let bytes = u64::from(left.min(u32::from(payload_bytes))) + DATA_HEADER_BYTES_MAX as u64;
-    let Some(at) = path_for(view, connection, bytes) else { return false };
+    let Some(at) = path_for(view, now, connection, bytes) else { return false };
     let NextCut { offset, length } = next_cut(view, now, work, payload_bytes);
     let owner = view.connections.at_mut(connection);
     owner.clock.last_used = now;
@@ -291,18 +298,23 @@ fn work_left(work: &Work) -> u32 {
 }
 
 /// The path of the burst under way while it has room, else the start of a new burst.
-pub(crate) fn path_for(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+pub(crate) fn path_for(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    bytes: u64,
+) -> Option<Idx<Path>> {
     let owner = view.connections.at(connection);
     if let Some((at, left)) = owner.paths.burst {
         let path = view.paths.at(at);
-        if path.takes(bytes) && path.has_room(bytes) {
+        if path.takes(bytes) && path.has_room(now, bytes) {
             view.connections.at_mut(connection).paths.burst =
                 left.checked_sub(1).map(|left| (at, left)).filter(|(_, left)| *left > 0);
             return Some(at);
         }
         view.connections.at_mut(connection).paths.burst = None;
     }
-    let at = paths::choose(view, connection, bytes)?;
+    let at = paths::choose(view, now, connection, bytes)?;
     let burst = view.config.burst_packets.saturating_sub(1);
     view.connections.at_mut(connection).paths.burst = (burst > 0).then_some((at, burst));
     Some(at)
@@ -433,6 +445,13 @@ pub(crate) fn record(
         path.timeouts.since = now;
     }
     path.sending.last_sent = now;
+    let bytes = u64::from(transmission.bytes);
+    if path.window.window_bytes < bytes {
+        //= MR-CC-12
+        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+        let interval = rtt.saturating_mul(bytes) / path.window.window_bytes.max(1);
+        path.sending.pace_until = now.after(interval);
+    }
     path.sending.inflight_bytes += u64::from(transmission.bytes);
     let pto =
         path.rtt.pto_ns(view.config.rtt_ns_initial, view.config.ack_delay_ns_max, view.config.pto_ns_min);

@@ -1,7 +1,7 @@
 //! The set of paths: opening, choosing, moving, suspecting, reviving, and the search for the path MTU.
 
 use crate::config::Config;
-use crate::congestion::WindowBounds;
+use crate::congestion::{PathWindow, WindowBounds};
 use crate::connection::Connection;
 use crate::connection::handshake::high;
 use crate::delivery::{Cause, Packet, Place};
@@ -17,6 +17,10 @@ use crate::wire::DATA_HEADER_BYTES_MAX;
 
 /// Bytes that a connection may have in flight before the first feedback.
 const START_BYTES: u64 = 64 << 10;
+/// A window is at least this fraction of a packet.
+const WINDOW_FRACTION: u64 = 256;
+/// RTTs without anything in flight after which what the windows knew is forgotten.
+const IDLE_RTTS: u64 = 8;
 /// Padded probes of one size before the next smaller size is tried.
 const MTU_TRIES: u8 = 5;
 /// Time after which a search that ended below the wanted size starts again, ns.
@@ -39,6 +43,7 @@ pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
     WindowBounds {
         packet_bytes,
         window_bytes_start: (START_BYTES / u64::from(connection.paths.count.max(1))).max(2 * packet_bytes),
+        window_bytes_min: (packet_bytes / WINDOW_FRACTION).max(1),
         window_bytes_max: u64::from(config.window_bytes_max),
         delay_target_ns: config.delay_target_ns,
     }
@@ -207,13 +212,19 @@ fn set_payload(view: &mut View<'_>, connection: Idx<Connection>) {
 }
 
 /// The least loaded good path that has room for a packet of `bytes`; ties go by a random start. O(paths).
-pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u64) -> Option<Idx<Path>> {
+pub(crate) fn choose(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    bytes: u64,
+) -> Option<Idx<Path>> {
     let owner = view.connections.at(connection);
     let count = u32::from(owner.paths.count);
     let start = view.rng.below(count);
     let mut best: Option<(u64, Idx<Path>)> = None;
     let mut inflight = 0;
     let mut blocked = false;
+    let mut paced = Instant::FAR_FUTURE;
     for step in 0..count {
         let id = if start + step >= count { start + step - count } else { start + step };
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
@@ -223,7 +234,8 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
         if !path.takes(bytes) {
             continue;
         }
-        if !path.has_room(bytes) {
+        if !path.has_room(now, bytes) {
+            paced = paced.min(path.sending.pace_until.max(now));
             blocked = true;
             continue;
         }
@@ -240,10 +252,40 @@ pub(crate) fn choose(view: &mut View<'_>, connection: Idx<Connection>, bytes: u6
     if blocked {
         for at in view.connections.at(connection).path_indices() {
             let path = view.paths.at_mut(at);
-            path.sending.window_limited |= !path.has_room(bytes);
+            path.sending.window_limited |= !path.has_room(now, bytes);
         }
     }
+    if best.is_none() && paced > now {
+        wait_for_pace(view, connection, paced);
+    }
     best.map(|(_, at)| at)
+}
+
+/// Has the connection look again when a paced path may send.
+pub(crate) fn wait_for_pace(view: &mut View<'_>, connection: Idx<Connection>, at: Instant) {
+    if at != Instant::FAR_FUTURE {
+        let clock = &mut view.connections.at_mut(connection).clock;
+        clock.pace_at = clock.pace_at.min(at);
+        view.arm(connection, at);
+    }
+}
+
+/// The connection starts to send after nothing was in flight: windows that are old are forgotten. O(paths).
+pub(crate) fn restart_idle(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) {
+    let bounds = bounds(view.connections.at(connection), view.config);
+    for at in view.connections.at(connection).path_indices() {
+        let path = view.paths.at_mut(at);
+        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+        if now.since(path.sending.last_sent) < rtt.saturating_mul(IDLE_RTTS) {
+            continue;
+        }
+        //= MR-CC-16
+        let mut fresh = PathWindow::default();
+        view.config.congestion.on_start(&mut fresh, &bounds);
+        if fresh.window_bytes < path.window.window_bytes {
+            path.window = fresh;
+        }
+    }
 }
 
 /// Puts a packet into a path's queue of those that go again: on `home` if that is good and carries it, else on the

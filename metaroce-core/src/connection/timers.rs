@@ -101,7 +101,7 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     on_silence(view, now, slot);
     close::advance(view, now, slot);
     let owner = view.connections.at(slot);
-    let mut next = owner.clock.ack_at;
+    let mut next = owner.clock.ack_at.min(owner.clock.pace_at);
     for at in owner.path_indices() {
         next = next.min(deadline(view, at));
     }
@@ -122,6 +122,11 @@ fn on_acknowledgements(view: &mut View<'_>, now: Instant, slot: Idx<Connection>)
         owner.clock.ack_at = Instant::FAR_FUTURE;
         owner.paths.due |= owner.paths.pending;
         owner.paths.pending = 0;
+        view.mark_ready(slot);
+    }
+    let clock = &mut view.connections.at_mut(slot).clock;
+    if clock.pace_at <= now {
+        clock.pace_at = Instant::FAR_FUTURE;
         view.mark_ready(slot);
     }
 }

@@ -60,6 +60,8 @@ pub struct Sending {
     pub(crate) peer_packets: u32,
     pub(crate) peer_marked: u32,
     pub(crate) last_sent: Instant,
+    /// When a path with a window below one packet may send the next.
+    pub(crate) pace_until: Instant,
     /// The window limited the sender since the last feedback.
     pub(crate) window_limited: bool,
 }
@@ -135,6 +137,7 @@ impl Path {
             peer_packets: 0,
             peer_marked: 0,
             last_sent: Instant::ZERO,
+            pace_until: Instant::ZERO,
             window_limited: false,
         },
         received: Received::NEW,
@@ -172,10 +175,12 @@ impl Path {
         self.takes_data() && bytes <= u64::from(self.probing.mtu_bytes)
     }
 
-    /// Whether the window lets `bytes` more out. One packet always fits.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        //= MR-PATH-10, MR-CC-1
-        self.sending.inflight_bytes == 0 || self.sending.inflight_bytes + bytes <= self.window.window_bytes
+    /// Whether the window lets `bytes` more out now. One packet always fits, at the pace of a window that is smaller.
+    pub(crate) fn has_room(&self, now: Instant, bytes: u64) -> bool {
+        if self.sending.inflight_bytes == 0 {
+            return now >= self.sending.pace_until;
+        }
+        self.sending.inflight_bytes + bytes <= self.window.window_bytes
     }
 
     /// Whether `psn` was sent on this path.

@@ -100,7 +100,7 @@ impl Server {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Incoming { connection, remote, service, .. } => {
-                self.on_incoming(connection, remote, service)
+                self.on_incoming(connection, remote, service);
             }
             Event::Completion(done) => {
                 let session = self.sessions.get_mut(&done.connection);
