@@ -78,7 +78,39 @@ pub struct Host<S: Storage> {
     pub address: SocketAddr,
     /// Events that have not been taken by [`Host::take_events`].
     pub events: Vec<Event>,
+    /// How its clock runs.
+    pub clock: Clock,
     link_free_ps: u64,
+}
+
+/// The clock of a host against that of the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// What it shows when the network's shows 0, ns.
+    pub offset_ns: u64,
+    /// How much faster it runs, in millionths; slower if negative, more than −1,000,000.
+    pub rate_ppm: i64,
+}
+
+impl Clock {
+    const MILLION: u128 = 1_000_000;
+
+    fn rate(self) -> u128 {
+        u128::try_from(1_000_000 + self.rate_ppm).unwrap_or(0).max(1)
+    }
+
+    /// What it shows at `now` of the network.
+    #[must_use]
+    pub fn at(self, now: Instant) -> Instant {
+        let ns = u128::from(now.as_nanos()) * self.rate() / Self::MILLION + u128::from(self.offset_ns);
+        Instant::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// When, by the network, it shows `local` or more.
+    fn when(self, local: Instant) -> Instant {
+        let ns = u128::from(local.as_nanos().saturating_sub(self.offset_ns)) * Self::MILLION;
+        Instant::from_nanos(u64::try_from(ns.div_ceil(self.rate())).unwrap_or(u64::MAX))
+    }
 }
 
 impl<S: Storage> Host<S> {
@@ -130,6 +162,9 @@ pub struct Traffic {
     pub hash: u64,
 }
 
+/// Extra delay of one datagram, ns: sender, packet.
+pub type Delayer = Box<dyn FnMut(usize, &Transmit) -> u64>;
+
 /// A decision of the test about one datagram: what `true` means says the field.
 pub type Filter = Box<dyn FnMut(usize, &Transmit) -> bool>;
 
@@ -147,6 +182,8 @@ pub struct Network<S: Storage> {
     pub observer: Option<Box<dyn Observer>>,
     /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
     pub marker: Option<Filter>,
+    /// Delays of the test's own, added to those of the link.
+    pub delayer: Option<Delayer>,
     now: Instant,
     random: Random,
     transit: BinaryHeap<Reverse<InTransit>>,
@@ -167,6 +204,7 @@ impl<S: Storage> Network<S> {
                 memory: HostMemory::default(),
                 address: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)), 4795),
                 events: Vec::new(),
+                clock: Clock::default(),
                 link_free_ps: 0,
             })
             .collect();
@@ -177,6 +215,7 @@ impl<S: Storage> Network<S> {
             filter: None,
             observer: None,
             marker: None,
+            delayer: None,
             now: Instant::from_nanos(1_000_000),
             random: Random::new(seed),
             transit: BinaryHeap::new(),
@@ -193,6 +232,12 @@ impl<S: Storage> Network<S> {
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
+    }
+
+    /// The time that a host's clock shows.
+    #[must_use]
+    pub fn now_at(&self, host: usize) -> Instant {
+        self.hosts.get(host).map_or(self.now, |host| host.clock.at(self.now))
     }
 
     /// Runs until `done` says so, or for `limit_ns` of virtual time. Returns whether it was done.
@@ -217,7 +262,8 @@ impl<S: Storage> Network<S> {
     /// Goes on to the next thing that happens, at most to `limit`. Returns whether there was one.
     fn step(&mut self, limit: Instant) -> bool {
         let arrival = self.transit.peek().map(|Reverse(packet)| Instant::from_nanos(packet.at_ns));
-        let deadline = self.hosts.iter_mut().filter_map(|host| host.endpoint.next_deadline()).min();
+        let deadline = |host: &mut Host<S>| Some(host.clock.when(host.endpoint.next_deadline()?));
+        let deadline = self.hosts.iter_mut().filter_map(deadline).min();
         let Some(next) = arrival.into_iter().chain(deadline).min().filter(|next| *next <= limit) else {
             self.now = limit;
             return false;
@@ -241,7 +287,8 @@ impl<S: Storage> Network<S> {
             ecn: Ecn::from_bits(packet.ecn_bits),
             bytes: &packet.bytes,
         };
-        let _: Disposition = host.endpoint.handle_datagram(self.now, datagram, &mut host.memory);
+        let _: Disposition =
+            host.endpoint.handle_datagram(host.clock.at(self.now), datagram, &mut host.memory);
         self.traffic.delivered += 1;
     }
 
@@ -249,7 +296,7 @@ impl<S: Storage> Network<S> {
     pub fn inject(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) -> Option<Disposition> {
         let host = self.hosts.get_mut(to)?;
         let datagram = Datagram { source, plane: 0, ecn: Ecn::NotEct, bytes };
-        Some(host.endpoint.handle_datagram(self.now, datagram, &mut host.memory))
+        Some(host.endpoint.handle_datagram(host.clock.at(self.now), datagram, &mut host.memory))
     }
 
     /// Lets every host fire its timers, send, and report, until nothing is left to do at this instant.
@@ -263,9 +310,10 @@ impl<S: Storage> Network<S> {
                 rounds += 1;
                 assert!(rounds < ROUNDS_MAX, "host {number} never comes to rest at {:?}", self.now);
                 let Some(host) = self.hosts.get_mut(number) else { break };
-                let progress = host.endpoint.handle_timeout(self.now);
+                let now = host.clock.at(self.now);
+                let progress = host.endpoint.handle_timeout(now);
                 let mut batch = std::mem::take(&mut self.batch);
-                let sent = host.endpoint.poll_transmit(self.now, &mut batch);
+                let sent = host.endpoint.poll_transmit(now, &mut batch);
                 while let Some(event) = host.endpoint.poll_event() {
                     host.events.push(event);
                 }
@@ -330,6 +378,7 @@ impl<S: Storage> Network<S> {
             let length = random.below(bytes.len() as u64);
             bytes.truncate(usize::try_from(length).unwrap_or(0));
         }
+        let extra_ns = self.delayer.as_mut().map_or(0, |delayer| delayer(from, transmit));
         let chosen = self.marker.as_mut().is_some_and(|marker| marker(from, transmit));
         let marked = (random.chance(faults.marking) || chosen) && transmit.ecn == Ecn::Ect0;
         let ecn_bits = if marked { Ecn::Ce.bits() } else { transmit.ecn.bits() };
@@ -337,7 +386,7 @@ impl<S: Storage> Network<S> {
         for copy in 0..copies {
             let held =
                 if random.chance(faults.reordering) { random.below(faults.reorder_ns.max(1)) } else { 0 };
-            let at_ns = leaves_ns + faults.delay_ns + held + copy * 1_000;
+            let at_ns = leaves_ns + faults.delay_ns + extra_ns + held + copy * 1_000;
             let number = self.traffic.sent * 2 + copy;
             self.transit.push(Reverse(InTransit {
                 at_ns,

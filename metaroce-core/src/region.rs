@@ -135,6 +135,7 @@ pub(crate) fn register(
 
 /// Gives a region a key that it did not have before: as many random bits as the size of the table leaves.
 fn fresh_key(regions: &mut Regions<'_>, secrets: &mut Secrets, slot: Idx<Region>) -> RegionKey {
+    //= MR-MEM-6
     let mask = slot_mask(regions.capacity());
     let key = RegionKey((secrets.next_u32() & !mask) | slot.raw());
     regions.at_mut(slot).key = Some(key);

@@ -63,6 +63,7 @@ impl Secrets {
 
     /// 64 bits.
     pub(crate) fn next_u64(&mut self) -> u64 {
+        //= MR-HS-3
         self.count = self.count.wrapping_add(1);
         self.keyed.hash(&[self.count])
     }

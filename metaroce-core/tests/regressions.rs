@@ -124,6 +124,7 @@ fn reads_of_two_streams_beyond_the_grant_complete() {
 }
 
 #[test]
+//= MR-STR-7 test
 fn a_table_full_of_successors_lets_the_next_message_in() {
     let hosts =
         vec![(config(1), HeapStorage::new(&Limits::HOST)), (config(2), HeapStorage::new(&Limits::SMALL))];
@@ -221,6 +222,7 @@ fn close_refuses_sends_that_find_no_receive() {
 }
 
 #[test]
+//= MR-PATH-28 test
 fn an_idle_connection_survives_one_dead_path() {
     let mut net = network(1, Faults::NONE);
     let [c, _p] = connect(&mut net);
@@ -494,6 +496,7 @@ fn a_route_with_a_smaller_mtu_survives_loss() {
 }
 
 #[test]
+//= MR-HS-31 test
 fn a_spoofed_implicit_connect_does_not_end_a_connection() {
     let mut net = network(1, Faults::NONE);
     let remote = net.hosts[1].address;
@@ -558,6 +561,7 @@ fn a_spoofed_implicit_connect_does_not_end_a_connection() {
 }
 
 #[test]
+//= MR-STR-34 test
 fn a_result_after_completion_ends_the_stream() {
     let mut net = network(1, Faults::NONE);
     let [c, _p] = connect(&mut net);

@@ -185,6 +185,7 @@ pub(crate) fn fill_replies(
         if paths.replies == 0 {
             break;
         }
+        //= MR-ACK-24
         let number = paths.replies.trailing_zeros();
         paths.replies &= paths.replies - 1;
         let at = Idx::new(paths.first.raw().wrapping_add(number));
@@ -196,6 +197,7 @@ pub(crate) fn fill_replies(
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
+        //= MR-ACK-25
         // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
         let by = next_ack_path(view, connection);
         let owner = view.connections.at(connection);

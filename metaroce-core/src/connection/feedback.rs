@@ -199,6 +199,7 @@ fn on_lost(
         return;
     }
     view.paths.at_mut(at).counters.lost += 1;
+    //= MR-CC-9
     tally.lost = tally.lost.saturating_add(1);
     view.connections.at_mut(connection).stats.lost += 1;
     paths::on_packet_lost(view, connection, at, transmission.bytes);
@@ -237,6 +238,7 @@ fn congest(
     path.sending.peer_packets = ack.packets;
     path.sending.peer_marked = ack.marked;
     if path.state != PathState::Good {
+        //= MR-CC-26
         // What a dead path's probes met says nothing of the route that it will take.
         return;
     }

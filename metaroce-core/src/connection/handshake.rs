@@ -268,6 +268,7 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
         //= MR-WIRE-10
         checksum_out: peer.wants_checksum,
     };
+    //= MR-HS-17
     owner.outbound.window = peer.csn_window.clamp(1, 1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
     let window = view.csn_window;

@@ -66,6 +66,7 @@ pub(crate) fn meet(view: &mut View<'_>, source: SocketAddr, connect: &Connect<'_
     if matches!(owner.state, State::Connecting { .. }) {
         return Meeting::Crossing(slot);
     }
+    //= MR-HS-31
     if owner.takes_packets() {
         paths::ask_for_life(view, slot);
     }

@@ -29,6 +29,7 @@ pub(crate) fn on_packet(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     let owner = view.connections.at(slot);
+    //= MR-SEC-6
     if owner.remote.ip() != datagram.source.ip() {
         return Disposition::Dropped(DropReason::BadProof);
     }
@@ -76,8 +77,12 @@ fn on_data(
         return Disposition::Dropped(DropReason::UnknownConnection);
     };
     if header.opcode == Opcode::Datagram {
+        //= MR-OP-28
         if view.paths.at(at).received.has(base.psn) {
             return Disposition::Duplicate;
+        }
+        if !view.paths.at(at).received.is_plausible(base.psn) {
+            return Disposition::Dropped(DropReason::BadProof);
         }
         let taken = stream::on_datagram(view, slot, &header, payload, memory);
         enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, false);
@@ -168,6 +173,7 @@ fn enter(
     verdict: Verdict,
     urgent: bool,
 ) {
+    //= MR-ACK-14
     if view.paths.at(at).received.must_snapshot(arrival.psn) {
         ack::snapshot(view, now, slot, at);
     }
@@ -202,6 +208,7 @@ fn on_probe(
     let Ok((probe, _padding)) = Probe::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
+    //= MR-SEC-7
     if !view.paths.at(at).received.is_plausible(base.psn) {
         return Disposition::Dropped(DropReason::BadProof);
     }

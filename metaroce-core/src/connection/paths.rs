@@ -88,6 +88,7 @@ fn psn_first(nonce: u64, path: u8) -> Psn {
 /// Has one good path ask whether the peer is still there, in turn: a route that fails in one direction must not decide
 /// it for all.
 pub(crate) fn ask_for_life(view: &mut View<'_>, connection: Idx<Connection>) {
+    //= MR-PATH-28
     let owner = view.connections.at(connection);
     let good = || owner.path_indices().filter(|&at| view.paths.at(at).takes_data());
     let count = u32::try_from(good().count()).unwrap_or(0);

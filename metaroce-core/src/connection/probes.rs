@@ -26,7 +26,9 @@ pub(crate) fn fill(
         return false;
     }
     for at in view.connections.at(connection).path_indices() {
-        if view.paths.at(at).probing.owed {
+        // What a route carries is asked once it carries anything: a dead path's probes are few.
+        let path = view.paths.at(at);
+        if path.probing.owed && path.takes_data() {
             if sink.is_full() || view.transmissions.available() == 0 {
                 return true;
             }

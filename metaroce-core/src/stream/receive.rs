@@ -150,6 +150,7 @@ pub(crate) fn post_recv(
     *view.reserved = view.reserved.saturating_add(1);
     region::count_references(&mut view.regions, segments, true);
     if starved {
+        //= MR-STR-11
         // The sender may have used all that it was told of: tell it at once.
         make_urgent(view, stream);
         acknowledge_now(view, connection);

@@ -318,6 +318,7 @@ pub(crate) fn on_response(
 pub(crate) fn on_result(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, header: &DataHeader) {
     let Some(stream) = find(view, connection, header.stream) else { return };
     let status = status_of(header.immediate.unwrap_or_default());
+    //= MR-STR-34
     ending::fail_from(view, now, stream, header.msn, status);
 }
 

@@ -240,12 +240,15 @@ fn open_message(
 /// of it to messages that need not, or else it could wait for ever for those.
 fn has_slot(view: &View<'_>, stream: Idx<Stream>, header: &DataHeader) -> bool {
     let owner = view.streams.at(stream);
-    let next = owner.responder.expected == header.msn && header.match_bits.is_none();
+    // A tagged message for which no receive is posted waits, whatever comes before it.
+    let waits = header.match_bits.is_some_and(|bits| tags::first_match(view, stream, bits).is_none());
+    let next = owner.responder.expected == header.msn && !waits;
     // One connection leaves a quarter of the table to the others.
     let quota = view.messages.capacity() - view.messages.capacity() / 4;
     if !next && view.connections.at(owner.connection).streams.messages >= quota {
         return false;
     }
+    //= MR-STR-7
     let kept = if next { 0 } else { view.streams.capacity().min(view.messages.capacity() / 2) };
     let responds = !matches!(header.opcode, Opcode::Send | Opcode::Write);
     // Requests leave a quarter of the works to responses.
@@ -306,6 +309,7 @@ fn check(
         return Ok(reached);
     }
     //= MR-MEM-4
+    //= MR-MEM-5
     view.stats.access_faults += 1;
     fail(view, now, stream, header.msn, Status::RemoteAccess);
     Err(NackReason::Access)

@@ -35,7 +35,7 @@ pub fn network_with(seed: u64, faults: Faults, change: impl Fn(&mut Config)) -> 
 /// Connects host 0 to host 1.
 pub fn connect<S: Storage>(net: &mut Network<S>) -> [ConnectionHandle; 2] {
     let remote = net.hosts[1].address;
-    let now = net.now();
+    let now = net.now_at(0);
     let ours = net.hosts[0].endpoint.connect(now, ConnectOptions::to(remote)).unwrap();
     let mut theirs = None;
     let mut open = [false; 2];
@@ -44,7 +44,7 @@ pub fn connect<S: Storage>(net: &mut Network<S>) -> [ConnectionHandle; 2] {
             for event in net.hosts[number].take_events() {
                 match event {
                     Event::Incoming { connection, .. } => {
-                        let now = net.now();
+                        let now = net.now_at(1);
                         net.hosts[1].endpoint.accept(now, connection, ProtectionDomain(0), b"hello").unwrap();
                         theirs = Some(connection);
                     }

@@ -58,7 +58,7 @@ impl Pair {
     }
 
     pub fn try_post(&mut self, host: usize, stream: u16, request: WorkRequest<'_>) -> Result<(), PostError> {
-        let now = self.net.now();
+        let now = self.net.now_at(host);
         self.net.hosts[host].endpoint.post(now, self.connection[host], StreamId(stream), request)
     }
 
@@ -123,12 +123,12 @@ impl Pair {
     }
 
     pub fn close(&mut self, host: usize, mode: CloseMode) {
-        let now = self.net.now();
+        let now = self.net.now_at(host);
         self.net.hosts[host].endpoint.close(now, self.connection[host], mode).unwrap();
     }
 
     pub fn reset_stream(&mut self, host: usize, stream: u16) {
-        let now = self.net.now();
+        let now = self.net.now_at(host);
         self.net.hosts[host].endpoint.reset_stream(now, self.connection[host], StreamId(stream)).unwrap();
     }
 

@@ -74,6 +74,7 @@ quickcheck! {
         true
     }
 
+    //= MR-ACK-14 test
     fn nothing_that_was_entered_leaves_the_vector_untold(steps: Vec<u16>, every: u8) -> bool {
         let mut received = Received::NEW;
         let mut untold: Vec<u32> = Vec::new();
