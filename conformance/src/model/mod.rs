@@ -228,11 +228,14 @@ impl<S: Storage> Player<'_, S> {
                 };
                 endpoint.post_datagram(handle, request)
             }
-            Work::Reset => match endpoint.reset_stream(now, handle, stream) {
-                // Nothing was posted to it so far.
-                Err(PostError::NoStream) => Ok(()),
-                done => done,
-            },
+            Work::Reset => {
+                // Nothing of it may have come so far: opened, it can be reset.
+                if endpoint.stream_stats(handle, stream).is_none() {
+                    let opened = endpoint.configure_stream(handle, stream, StreamOptions::default());
+                    opened.map_err(|error| format!("step {id}: {error}"))?;
+                }
+                endpoint.reset_stream(now, handle, stream)
+            }
             _ => {
                 let operation = prepared.operation.ok_or("no request")?;
                 let request = WorkRequest {
