@@ -139,8 +139,7 @@ impl Oracle {
             let host = sides.and_then(|sides| sides.get(1 - step.side)).copied().unwrap_or(0);
             let region = memory.register(net, host, vec![0; WINDOW_BYTES], Access::ALL);
             if let Some(registered) = memory.registered(host, region) {
-                let window =
-                    Window { region, id: registered.id, key: Some(registered.key), dead: None };
+                let window = Window { region, id: registered.id, key: Some(registered.key), dead: None };
                 windows.insert(key, window);
             }
         }
