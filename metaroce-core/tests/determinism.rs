@@ -22,8 +22,8 @@ const LIMITS: Limits = Limits {
     receives: 96,
     messages: 64,
     packets: 256,
-    regions: 4,
-    queues: 1,
+    regions: 40,
+    queues: 2,
     csn_window: 256,
 };
 

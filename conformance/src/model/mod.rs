@@ -1,22 +1,34 @@
 //! The model of the whole transport: random programs over faulty links, against an oracle.
 //!
 //! [`run`] plays the program of a seed. The oracle knows the final bytes of all memory (no two destinations overlap)
-//! and every completion: each posted request and receive completes once, in the order of its stream, with its bytes
-//! and immediate. The links first do harm, then heal, and from there everything must end within a bound.
+//! and every completion: each posted request and receive completes once, in the order of its stream, with its bytes,
+//! immediate, tag and key. At every step it looks for signals and ordered tails that came before what they wait for.
+//! The links first do harm, then heal, and from there everything must end within a bound.
 
+mod check;
+mod events;
+mod flows;
+mod memory;
 mod oracle;
 mod program;
+mod setting;
 
 use metaroce_core::{
-    CloseMode, Completion, ConnectOptions, ConnectionHandle, Event, HeapStorage, PostError, ProtectionDomain,
-    Storage, StreamId, WorkRequest,
+    CloseMode, CompletionKind, ConnectOptions, ConnectionHandle, DatagramAddress, DatagramRequest, Event,
+    HeapStorage, Operation, PostError, ProtectionDomain, QueueId, QueueOptions, RemoteAddress, Storage,
+    StreamId, StreamOptions, WorkRequest,
 };
 
-pub use program::{Ending, Program, Step, Work, config};
+pub use program::{Ending, Place, Program, Step, Style, Work};
+pub use setting::config;
 
 use crate::{Faults, Network, Random, Traffic};
-use oracle::{Oracle, Prepared};
+use oracle::{End, Expected, Oracle, Prepared};
 
+/// The stream on which a dead key is used.
+const REFUSED_STREAM: StreamId = StreamId(40);
+/// The request that uses it.
+const REFUSED_ID: u64 = 1 << 32;
 /// Virtual time for which the links do harm at most after the last post, ns.
 const HARM_NS: u64 = 100_000_000;
 /// Virtual time in which everything must be over once the links are healed, ns.
@@ -29,11 +41,20 @@ const PATIENCE_NS: u64 = 20_000_000_000;
 /// # Errors
 /// What went wrong, with the program.
 pub fn run(seed: u64) -> Result<Traffic, String> {
+    run_on(seed, |_| {})
+}
+
+/// The same on a network that `prepare` has changed: it may add an observer.
+///
+/// # Errors
+/// What went wrong, with the program.
+pub fn run_on(seed: u64, prepare: impl FnOnce(&mut Network<HeapStorage>)) -> Result<Traffic, String> {
     let mut random = Random::new(seed);
     let program = Program::random(&mut random);
     let hosts: Vec<_> =
         (0..program.hosts).map(|_| (config(&mut random), HeapStorage::new(&program.limits))).collect();
     let mut net = Network::new(seed, program.faults, hosts);
+    prepare(&mut net);
     play(&program, &mut net, seed).map_err(|error| format!("{error}\n{program:?}"))?;
     Ok(net.traffic)
 }
@@ -44,12 +65,17 @@ pub fn run(seed: u64) -> Result<Traffic, String> {
 /// What went wrong.
 pub fn play<S: Storage>(program: &Program, net: &mut Network<S>, seed: u64) -> Result<(), String> {
     let oracle = Oracle::new(program, net, seed);
-    let mut player = Player { net, program, oracle, handles: Vec::new(), closed: Vec::new() };
+    let mut player =
+        Player { net, program, oracle, handles: Vec::new(), closed: Vec::new(), queues: Vec::new() };
+    player.create_queues()?;
     player.connect()?;
+    player.configure()?;
     player.post_all()?;
     if !program.ending.early {
         player.run(HARM_NS, Oracle::is_complete)?;
         player.heal(program.ending.healed);
+        player.finish(Oracle::is_complete)?;
+        player.use_dead_keys()?;
         player.finish(Oracle::is_complete)?;
     }
     player.close();
@@ -67,9 +93,56 @@ struct Player<'a, S: Storage> {
     /// The handles of each connection, at its two sides.
     handles: Vec<[Option<ConnectionHandle>; 2]>,
     closed: Vec<(usize, ConnectionHandle)>,
+    /// Of each host: the shared one, and the one that takes datagrams.
+    queues: Vec<[QueueId; 2]>,
+}
+
+/// What the queue for datagrams of a host answers to.
+fn datagram_address(host: usize) -> DatagramAddress {
+    let number = u32::try_from(host).unwrap_or(0);
+    DatagramAddress { number: 100 + number, key: 0xbeef_0000 | number }
 }
 
 impl<S: Storage> Player<'_, S> {
+    fn create_queues(&mut self) -> Result<(), String> {
+        for (number, host) in self.net.hosts.iter_mut().enumerate() {
+            let mut create = |datagrams| {
+                let options = QueueOptions { datagrams, ..QueueOptions::default() };
+                host.endpoint.create_queue(options).map_err(|error| error.to_string())
+            };
+            self.queues.push([create(None)?, create(Some(datagram_address(number)))?]);
+        }
+        Ok(())
+    }
+
+    /// Sets what the streams draw on, at both sides.
+    fn configure(&mut self) -> Result<(), String> {
+        for (number, sides) in self.handles.iter().enumerate() {
+            for (side, handle) in sides.iter().enumerate() {
+                let host = self.oracle.host_of(number, side);
+                let (Some(handle), Some(real), Some([shared, _])) =
+                    (*handle, self.net.hosts.get_mut(host), self.queues.get(host))
+                else {
+                    return Err("no such connection".into());
+                };
+                for (stream, style) in (0..).zip(&self.program.styles) {
+                    let options = match style {
+                        Style::Own => continue,
+                        Style::Unordered => {
+                            StreamOptions { unordered_match: true, ..StreamOptions::default() }
+                        }
+                        Style::Shared => {
+                            StreamOptions { shared_queue: Some(*shared), ..StreamOptions::default() }
+                        }
+                    };
+                    let configured = real.endpoint.configure_stream(handle, StreamId(stream), options);
+                    configured.map_err(|error| format!("stream {stream}: {error}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn connect(&mut self) -> Result<(), String> {
         for (number, &[from, to]) in self.program.connections.iter().enumerate() {
             let now = self.net.now();
@@ -126,21 +199,53 @@ impl<S: Storage> Player<'_, S> {
     /// Whether there was room.
     fn post(&mut self, step: &Step, id: u64, prepared: &Prepared) -> Result<bool, String> {
         let now = self.net.now();
-        let host = self.oracle.host_of(step.connection, step.side);
+        let number = self.oracle.host_of(step.connection, step.side);
+        let peer = self.oracle.host_of(step.connection, 1 - step.side);
         let handle = self.handles.get(step.connection).and_then(|sides| *sides.get(step.side)?);
-        let (Some(host), Some(handle)) = (self.net.hosts.get_mut(host), handle) else {
+        let queues = self.queues.get(number);
+        let (Some(host), Some(handle), Some(queues)) = (self.net.hosts.get_mut(number), handle, queues)
+        else {
             return Err("no such connection".into());
         };
         let stream = StreamId(step.stream);
-        let posted = match prepared.operation {
-            None => host.endpoint.post_recv(handle, stream, id, &prepared.segments),
-            Some(operation) => {
-                let request = WorkRequest {
-                    fence: step.fence,
-                    unsignalled: step.unsignalled,
-                    ..WorkRequest::new(id, operation, &prepared.segments)
+        let (endpoint, segments) = (&mut host.endpoint, &prepared.segments[..]);
+        let posted = match step.work {
+            Work::Receive { .. } => endpoint.post_recv(handle, stream, id, segments),
+            Work::ReceiveTagged { entry, .. } => {
+                endpoint.post_tagged_recv(handle, stream, id, entry, segments)
+            }
+            Work::ReceiveShared { .. } => endpoint.post_queue_recv(queues[0], id, segments),
+            Work::ReceiveDatagram { .. } => endpoint.post_queue_recv(queues[1], id, segments),
+            Work::Datagram { immediate, right, .. } => {
+                let DatagramAddress { number, key } = datagram_address(peer);
+                let request = DatagramRequest {
+                    id,
+                    source_queue: u32::try_from(id).unwrap_or(0),
+                    destination_queue: if right[0] { number } else { number + 50 },
+                    key: if right[1] { key } else { !key },
+                    immediate,
+                    segments,
                 };
-                host.endpoint.post(now, handle, stream, request)
+                endpoint.post_datagram(handle, request)
+            }
+            Work::Reset => {
+                // Nothing of it may have come so far: opened, it can be reset.
+                if endpoint.stream_stats(handle, stream).is_none() {
+                    let opened = endpoint.configure_stream(handle, stream, StreamOptions::default());
+                    opened.map_err(|error| format!("step {id}: {error}"))?;
+                }
+                endpoint.reset_stream(now, handle, stream)
+            }
+            _ => {
+                let operation = prepared.operation.ok_or("no request")?;
+                let request = WorkRequest {
+                    inline: &prepared.inline,
+                    fence: step.fence,
+                    solicited: step.solicited,
+                    unsignalled: step.unsignalled,
+                    ..WorkRequest::new(id, operation, segments)
+                };
+                endpoint.post(now, handle, stream, request)
             }
         };
         match posted {
@@ -150,21 +255,30 @@ impl<S: Storage> Player<'_, S> {
         }
     }
 
-    /// Runs for a time, or until `done`, and checks what completes.
-    fn run(&mut self, span_ns: u64, done: impl Fn(&Oracle) -> bool) -> Result<bool, String> {
-        let (oracle, handles, closed) = (&mut self.oracle, &self.handles, &mut self.closed);
-        let mut result = Ok(());
-        let reached = self.net.run_until(span_ns, |net| {
-            for (number, host) in net.hosts.iter_mut().enumerate() {
-                for event in host.take_events() {
-                    let checked = on_event(oracle, handles, closed, number, event);
-                    result = std::mem::replace(&mut result, Ok(())).and(checked);
-                }
+    /// A key that a message took away is dead: whoever uses it is refused. One for each connection.
+    fn use_dead_keys(&mut self) -> Result<(), String> {
+        let mut dead = std::collections::BTreeMap::new();
+        for ((connection, side, _), window) in &self.oracle.windows {
+            if let Some(key) = window.dead {
+                dead.entry(*connection).or_insert((*side, key));
             }
-            result.is_err() || done(oracle)
-        });
-        result.map_err(|error| format!("at {:?}: {error}", self.net.now()))?;
-        Ok(reached)
+        }
+        let now = self.net.now();
+        for (connection, (side, key)) in dead {
+            let host = self.oracle.host_of(connection, side);
+            let handle = self.handles.get(connection).and_then(|sides| *sides.get(side)?);
+            let (Some(host), Some(handle)) = (self.net.hosts.get_mut(host), handle) else { continue };
+            let remote = RemoteAddress { key, address: 0 };
+            let write = Operation::Write { remote, immediate: None };
+            let request = WorkRequest { inline: &[0x55; 16], ..WorkRequest::new(REFUSED_ID, write, &[]) };
+            let posted = host.endpoint.post(now, handle, REFUSED_STREAM, request);
+            posted.map_err(|error| format!("dead key: {error}"))?;
+            let flow = self.oracle.flow((connection, side, REFUSED_STREAM.0));
+            flow.end = Some(End::Refused);
+            let request = Expected::new(REFUSED_ID, CompletionKind::Write, 16);
+            flow.requests.push_back((request, false));
+        }
+        Ok(())
     }
 
     fn heal(&mut self, heal: bool) {
@@ -183,6 +297,7 @@ impl<S: Storage> Player<'_, S> {
     }
 
     fn close(&mut self) {
+        self.oracle.closing = true;
         let now = self.net.now();
         for (number, sides) in self.handles.iter().enumerate() {
             for (side, (handle, closes)) in sides.iter().zip(self.program.ending.by).enumerate() {
@@ -202,42 +317,18 @@ impl<S: Storage> Player<'_, S> {
         if self.closed.len() != all {
             return Err(format!("{} of {all} ends are closed", self.closed.len()));
         }
-        self.oracle.finish(self.net);
-        self.oracle.check_memory(self.net)?;
-        self.oracle.scribble(self.net);
-        self.net.run_for(HEALED_NS);
-        self.oracle.check_memory(self.net).map_err(|error| format!("after the end: {error}"))
-    }
-}
-
-fn on_event(
-    oracle: &mut Oracle,
-    handles: &[[Option<ConnectionHandle>; 2]],
-    closed: &mut Vec<(usize, ConnectionHandle)>,
-    host: usize,
-    event: Event,
-) -> Result<(), String> {
-    let of_host = |number: usize, side: usize| oracle.host_of(number, side) == host;
-    let find = |handle: ConnectionHandle| {
-        handles.iter().enumerate().find_map(|(number, sides)| {
-            let side =
-                (0..2).find(|&side| of_host(number, side) && sides.get(side) == Some(&Some(handle)))?;
-            Some((number, side))
-        })
-    };
-    match event {
-        Event::Completion(done @ Completion { connection, .. }) => {
-            let (number, side) = find(connection).ok_or_else(|| format!("host {host}: stray {done:?}"))?;
-            oracle.check(number, side, &done)
-        }
-        Event::Closed { connection, reason } => {
-            closed.push((host, connection));
-            match reason {
-                metaroce_core::CloseReason::Local | metaroce_core::CloseReason::Peer => Ok(()),
-                other => Err(format!("host {host}: closed as {other:?}: {}", oracle.missing())),
+        for (host, queues) in self.net.hosts.iter_mut().zip(&self.queues) {
+            for queue in queues {
+                host.endpoint.destroy_queue(*queue).map_err(|error| error.to_string())?;
             }
         }
-        Event::StreamOpened { .. } | Event::LimitReached { .. } => Ok(()),
-        other => Err(format!("host {host}: {other:?}")),
+        if !self.run(HEALED_NS, Oracle::are_queues_flushed)? {
+            return Err("a queue ended, but not all of its receives".into());
+        }
+        self.oracle.finish(self.net);
+        self.oracle.memory.check(self.net)?;
+        self.oracle.memory.scribble(self.net);
+        self.net.run_for(HEALED_NS);
+        self.oracle.memory.check(self.net).map_err(|error| format!("after the end: {error}"))
     }
 }

@@ -1,11 +1,10 @@
 //! Random programs: what hosts post, when, over what links and with what limits.
 
-use metaroce_core::{AtomicOperation, Config, Limits};
+use metaroce_core::{AtomicOperation, Limits, TagEntry};
 
+use super::flows::{Flows, pick};
+use super::setting;
 use crate::{Faults, Random};
-
-/// Longest message, bytes.
-const LENGTH_MAX: u64 = 64 << 10;
 
 /// A whole run: everything follows from one seed.
 #[derive(Clone, Debug)]
@@ -16,12 +15,27 @@ pub struct Program {
     pub connections: Vec<[usize; 2]>,
     /// What is posted, in this order.
     pub steps: Vec<Step>,
+    /// What streams draw on, by their number; the same at both sides of all connections.
+    pub styles: Vec<Style>,
+    /// A connection and stream that is reset in the end, with all that is under way on it.
+    pub doomed: Option<(usize, u16)>,
     /// Tables of every host.
     pub limits: Limits,
     /// Faults of the links, until they heal.
     pub faults: Faults,
     /// How each connection ends.
     pub ending: Ending,
+}
+
+/// What the messages of a stream draw on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Its own receives; tagged messages match in the order of the stream.
+    Own,
+    /// The same, but tagged messages match as they arrive.
+    Unordered,
+    /// The shared queue of the host.
+    Shared,
 }
 
 /// How the connections of a program end.
@@ -48,12 +62,27 @@ pub struct Step {
     pub work: Work,
     /// Local segments, 1 to 4.
     pub segments: u32,
+    /// Short data that is sent goes inline.
+    pub inline: bool,
     /// With a fence.
     pub fence: bool,
+    /// Asks for a solicited event.
+    pub solicited: bool,
     /// Without a completion.
     pub unsignalled: bool,
     /// Virtual time that passes before, ns.
     pub wait_ns: u64,
+}
+
+/// Where a WRITE goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A region that is written once.
+    Plain,
+    /// A region with ordered tails.
+    Tail,
+    /// A region whose key SENDs with invalidate of the same stream and side take away.
+    Window,
 }
 
 /// What a step posts.
@@ -66,12 +95,35 @@ pub enum Work {
         /// With it or without.
         immediate: Option<u32>,
     },
+    /// A SEND that takes away the key of the window; a plain one if the key is away already.
+    SendInvalidate {
+        /// Bytes.
+        length: u32,
+    },
+    /// A tagged SEND.
+    SendTagged {
+        /// Bytes.
+        length: u32,
+        /// What entries are compared with.
+        bits: u64,
+        /// With it or without.
+        immediate: Option<u32>,
+    },
     /// A WRITE.
     Write {
         /// Bytes.
         length: u32,
         /// With it or without.
         immediate: Option<u32>,
+        /// Where to.
+        place: Place,
+    },
+    /// A WRITE that then adds to the signal word of this stream and side at the peer.
+    WriteSignal {
+        /// Bytes.
+        length: u32,
+        /// Not 0.
+        addend: u64,
     },
     /// A READ of the peer's source, which never changes.
     Read {
@@ -89,6 +141,50 @@ pub enum Work {
         /// Bytes.
         capacity: u32,
     },
+    /// A tagged receive.
+    ReceiveTagged {
+        /// Bytes.
+        capacity: u32,
+        /// What it matches.
+        entry: TagEntry,
+    },
+    /// A receive for the shared queue of the host.
+    ReceiveShared {
+        /// Bytes.
+        capacity: u32,
+    },
+    /// A datagram to the peer's queue.
+    Datagram {
+        /// Bytes.
+        length: u32,
+        /// With it or without.
+        immediate: Option<u32>,
+        /// With the right key and number of the queue.
+        right: [bool; 2],
+    },
+    /// A receive for the datagrams of the host.
+    ReceiveDatagram {
+        /// Bytes.
+        capacity: u32,
+    },
+    /// Resets the stream; nothing more is posted to it.
+    Reset,
+}
+
+impl Work {
+    /// Whether it is a request of a stream.
+    pub(super) const fn is_request(self) -> bool {
+        use Work::{Datagram, Receive, ReceiveDatagram, ReceiveShared, ReceiveTagged, Reset};
+        !matches!(
+            self,
+            Receive { .. }
+                | ReceiveTagged { .. }
+                | ReceiveShared { .. }
+                | ReceiveDatagram { .. }
+                | Datagram { .. }
+                | Reset
+        )
+    }
 }
 
 impl Program {
@@ -101,12 +197,24 @@ impl Program {
             _ => vec![[0, 1]],
         };
         let hosts = connections.iter().flatten().max().map_or(0, |last| last + 1);
+        let style = |random: &mut Random| match random.below(5) {
+            0 | 1 => Style::Shared,
+            2 => Style::Unordered,
+            _ => Style::Own,
+        };
+        let styles: Vec<_> = (0..=random.below(5)).map(|_| style(random)).collect();
+        let doomed = random.chance(250_000).then(|| {
+            let stream = u16::try_from(pick(random, styles.len())).unwrap_or(0);
+            (pick(random, connections.len()), stream)
+        });
         let mut program = Self {
             hosts,
-            limits: limits(random),
-            faults: faults(random),
-            ending: ending(random),
+            limits: setting::limits(random),
+            faults: setting::faults(random),
+            ending: setting::ending(random),
             steps: Vec::new(),
+            styles,
+            doomed,
             connections,
         };
         // So many CLOSEs in a row may be lost that the connection counts as failed.
@@ -118,20 +226,35 @@ impl Program {
 
     fn add_steps(&mut self, random: &mut Random) {
         let count = 4 + random.below(56);
-        let streams = 1 + random.below(5);
         let sparse = random.chance(300_000);
-        let mut flows = Flows::default();
-        for _ in 0..count {
+        let mut flows = Flows::new(self.connections.clone(), self.styles.clone(), self.doomed);
+        let mut reset = false;
+        for number in 0..count {
             let connection = pick(random, self.connections.len());
             let side = pick(random, 2);
-            let stream = u16::try_from(random.below(streams)).unwrap_or(0);
+            let stream = u16::try_from(pick(random, self.styles.len())).unwrap_or(0);
+            if self.doomed == Some((connection, stream)) {
+                if reset {
+                    continue;
+                }
+                if number > count / 2 {
+                    reset = true;
+                    self.push(random, [connection, side], stream, Work::Reset, sparse);
+                    continue;
+                }
+            }
             let work = flows.next_work(random, [connection, side, usize::from(stream)]);
             self.push(random, [connection, side], stream, work, sparse);
         }
         // Every message that needs a receive gets one in the end, and now and then one more is posted.
-        for ([connection, side, stream], capacity) in flows.missing(random) {
+        let doomed = self.doomed.map(|(connection, stream)| (connection, usize::from(stream)));
+        for ([connection, side, stream], work) in flows.missing(random) {
+            let own = !matches!(work, Work::ReceiveShared { .. });
+            if own && reset && doomed == Some((connection, stream)) {
+                continue;
+            }
             let stream = u16::try_from(stream).unwrap_or(0);
-            self.push(random, [connection, side], stream, Work::Receive { capacity }, sparse);
+            self.push(random, [connection, side], stream, work, sparse);
         }
     }
 
@@ -150,197 +273,18 @@ impl Program {
         };
         let one_segment = matches!(work, Work::Atomic(_) | Work::Count(_));
         let segments = if one_segment { 1 } else { 1 + u32::try_from(random.below(4)).unwrap_or(0) };
-        let receive = matches!(work, Work::Receive { .. });
+        let request = work.is_request();
         self.steps.push(Step {
             connection,
             side,
             stream,
             work,
             segments,
-            fence: !receive && random.chance(100_000),
-            unsignalled: !receive && random.chance(100_000),
+            inline: random.chance(500_000),
+            fence: request && random.chance(100_000),
+            solicited: request && random.chance(300_000),
+            unsignalled: request && random.chance(100_000),
             wait_ns,
         });
     }
-}
-
-/// What is on its way on each stream of each side of each connection.
-#[derive(Default)]
-struct Flows {
-    flows: std::collections::BTreeMap<[usize; 3], Flow>,
-}
-
-/// Messages of one side that need a receive, and receives of the other, by index: the longest message that fits.
-#[derive(Default)]
-struct Flow {
-    needs: Vec<u32>,
-    receives: Vec<u32>,
-    wrote: bool,
-}
-
-impl Flows {
-    fn flow(&mut self, key: [usize; 3]) -> &mut Flow {
-        self.flows.entry(key).or_default()
-    }
-
-    fn next_work(&mut self, random: &mut Random, key: [usize; 3]) -> Work {
-        let [connection, side, stream] = key;
-        let length = length(random);
-        let immediate = random.chance(400_000).then(|| u32::try_from(random.below(1 << 32)).unwrap_or(7));
-        match random.below(10) {
-            0..=2 => Work::Send { length: self.flow(key).need(length), immediate },
-            3 | 4 => {
-                let flow = self.flow(key);
-                flow.wrote = true;
-                if immediate.is_some() {
-                    flow.need(0);
-                }
-                Work::Write { length, immediate }
-            }
-            5 => Work::Read { length },
-            6 if self.flow(key).wrote => Work::ReadBack,
-            6 | 7 => Work::Atomic(atomic(random)),
-            8 => Work::Count(1 + random.below(5)),
-            _ => {
-                let capacity = self.flow([connection, 1 - side, stream]).receive(length);
-                Work::Receive { capacity }
-            }
-        }
-    }
-
-    /// Receives that are still to be posted, on the side that receives.
-    fn missing(&mut self, random: &mut Random) -> Vec<([usize; 3], u32)> {
-        let mut missing = Vec::new();
-        for ([connection, side, stream], flow) in &mut self.flows {
-            let extra = usize::from(random.chance(200_000));
-            while flow.receives.len() < flow.needs.len() + extra {
-                let slack = u32::try_from(random.below(100)).unwrap_or(0);
-                missing.push(([*connection, 1 - side, *stream], flow.receive(slack)));
-            }
-        }
-        missing
-    }
-}
-
-impl Flow {
-    /// A message of about `length` bytes is sent: returns its length, which fits its receive.
-    fn need(&mut self, length: u32) -> u32 {
-        let fits = self.receives.get(self.needs.len()).map_or(length, |&capacity| capacity.min(length));
-        self.needs.push(fits);
-        fits
-    }
-
-    /// A receive with `slack` bytes more than its message needs: returns its capacity.
-    fn receive(&mut self, slack: u32) -> u32 {
-        let needed = self.needs.get(self.receives.len()).copied().unwrap_or(0);
-        let capacity = needed.saturating_add(slack);
-        self.receives.push(capacity);
-        capacity
-    }
-}
-
-/// A configuration of one host: what the defaults leave to chance is set by it.
-#[must_use]
-pub fn config(random: &mut Random) -> Config {
-    let mut config = Config {
-        rto_ns_min: 200_000,
-        pto_ns_min: 100_000,
-        rtt_ns_initial: 50_000,
-        ..Config::sockets(random.next_u64())
-    };
-    let mut choose = |values: &[u32]| {
-        let at = pick(random, values.len());
-        values.get(at).copied().unwrap_or(1)
-    };
-    config.initial_credits = choose(&[1, 2, 16]);
-    config.message_window = choose(&[2, 8, 1024]);
-    config.window_bytes_max = choose(&[9_000, 64 << 10, 4 << 20]);
-    config.mtu_bytes = u16::try_from(choose(&[1_232, 1_500, 4_176])).unwrap_or(1_232);
-    config.reads_granted = u16::try_from(choose(&[1, 3, 64])).unwrap_or(1);
-    config.burst_packets = u8::try_from(choose(&[1, 1, 8])).unwrap_or(1);
-    config.ack_packets = u8::try_from(choose(&[1, 8, 64])).unwrap_or(1);
-    config.reorder_tolerance = u8::try_from(choose(&[0, 3, 32])).unwrap_or(3);
-    config.paths_per_plane = u8::try_from(choose(&[1, 2, 8])).unwrap_or(1);
-    config.checksum_wanted = true;
-    config
-}
-
-fn limits(random: &mut Random) -> Limits {
-    let small = random.chance(500_000);
-    let choose = |random: &mut Random, few: u32, many: u32| if random.chance(500_000) { few } else { many };
-    Limits {
-        connections: 4,
-        paths_per_connection: 8,
-        streams: 32,
-        requests: 128,
-        receives: 96,
-        messages: if small { choose(random, 8, 40) } else { 256 },
-        packets: if small { choose(random, 16, 64) } else { 2048 },
-        regions: 8,
-        queues: 1,
-        csn_window: if small { choose(random, 64, 128) } else { 1024 },
-    }
-}
-
-/// Each kind of fault is on or off: one that is always on can hide what another shows.
-fn faults(random: &mut Random) -> Faults {
-    let worst = if random.chance(200_000) { 200_000 } else { 30_000 };
-    let mut rate = || {
-        let on = random.chance(500_000);
-        let rate = u32::try_from(random.below(worst)).unwrap_or(0);
-        if on { rate } else { 0 }
-    };
-    let (loss, duplication, reordering) = (rate(), rate(), rate());
-    let (corruption, truncation, marking) = (rate(), rate(), rate());
-    Faults {
-        loss,
-        duplication,
-        reordering,
-        corruption,
-        truncation,
-        marking,
-        reorder_ns: 1 << (10 + random.below(12)),
-        delay_ns: 1 << (8 + random.below(12)),
-        byte_ps: 1 << (6 + random.below(8)),
-    }
-}
-
-fn ending(random: &mut Random) -> Ending {
-    let by = match random.below(3) {
-        0 => [true, false],
-        1 => [false, true],
-        _ => [true, true],
-    };
-    Ending { early: random.chance(300_000), by, healed: random.chance(500_000) }
-}
-
-fn atomic(random: &mut Random) -> AtomicOperation {
-    let operand = random.next_u64() >> random.below(64);
-    match random.below(8) {
-        0 => AtomicOperation::FetchAdd(operand),
-        1 => AtomicOperation::CompareSwap { compare: 0, swap: operand },
-        2 => AtomicOperation::Swap(operand),
-        3 => AtomicOperation::Min(operand),
-        4 => AtomicOperation::Max(operand),
-        5 => AtomicOperation::And(operand),
-        6 => AtomicOperation::Or(operand),
-        _ => AtomicOperation::Xor(operand),
-    }
-}
-
-/// Lengths of interest: nothing, a byte, about a packet, many packets.
-fn length(random: &mut Random) -> u32 {
-    let length = match random.below(8) {
-        0 => 0,
-        1 => 1 + random.below(8),
-        2 => 1_140 + random.below(25),
-        3 => 4_090 + random.below(12),
-        4 => random.below(LENGTH_MAX + 1),
-        _ => random.below(6_000),
-    };
-    u32::try_from(length).unwrap_or(0)
-}
-
-fn pick(random: &mut Random, count: usize) -> usize {
-    usize::try_from(random.below(count as u64)).unwrap_or(0)
 }

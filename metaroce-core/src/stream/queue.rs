@@ -157,6 +157,7 @@ pub(crate) fn take(view: &mut View<'_>, stream: Idx<Stream>, index: ReceiveIndex
 
 /// Gives a receive of which nothing was used back to the head of the stream's queue.
 pub(crate) fn give_back(view: &mut View<'_>, slot: Idx<Queue>, receive: Idx<Receive>) {
+    view.receives.at_mut(receive).claimed = None;
     let queue = &mut view.queues.at_mut(slot).receives;
     match queue.front() {
         Some(front) => queue.insert_before(&mut view.receives, front, receive),
