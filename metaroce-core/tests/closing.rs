@@ -127,6 +127,32 @@ fn close_survives_the_loss_of_its_first_messages() {
 }
 
 #[test]
+fn responses_lost_while_closing_go_again_within_a_few_timeouts() {
+    for only_probes_lost in [false, true] {
+        let mut pair = Pair::configured(9, Faults::NONE, |config| config.paths_per_plane = 1);
+        pair.write(0, 2, 1, 0..500_000, 0, None);
+        pair.wait(0, 1);
+        let healed = pair.net.now().after(3 * MS);
+        let now = Rc::new(Cell::new(pair.net.now()));
+        let clock = Rc::clone(&now);
+        pair.net.filter = Some(Box::new(move |from, transmit| {
+            let lost = from == 0 && control_of(transmit) == 0 && clock.get() < healed;
+            let probe = from == 0 && kind_of(transmit) == metaroce_core::wire::PacketType::Probe;
+            lost || (only_probes_lost && probe)
+        }));
+        pair.read(1, 0, 1, 0..60_000, 0);
+        pair.close(0, CloseMode::Drain);
+        for _ in 0..100 {
+            pair.net.run_for(MS / 10);
+            now.set(pair.net.now());
+        }
+        let (events, reason) = pair.wait_closed(1, 100 * MS);
+        all_good(&completions(&events));
+        assert_eq!((completions(&events).len(), reason), (1, CloseReason::Peer));
+    }
+}
+
+#[test]
 fn close_that_is_never_answered_ends_as_failed() {
     let mut pair = Pair::new(3, Faults::NONE);
     pair.net.filter = Some(Box::new(|from, _| from == 1));

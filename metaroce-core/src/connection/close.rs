@@ -1,7 +1,7 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
 use crate::connection::handshake::{self, find_local, peer_key};
-use crate::connection::{Attempt, Connection, PrivateData, State, implicit, quota};
+use crate::connection::{Attempt, Connection, PrivateData, State, acknowledge_now, implicit, quota};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -99,7 +99,11 @@ pub(crate) fn on_close(
         }
         //= MR-CLS-10
         State::Ending { .. } | State::Resting { .. } => owner.owed.close_ack = true,
-        State::PeerClosing => advance(view, now, slot),
+        State::PeerClosing => {
+            // Still draining: a sign of life keeps the closer from giving up.
+            acknowledge_now(view, slot);
+            advance(view, now, slot);
+        }
         State::Connecting { .. } | State::Incoming => {
             return Disposition::Dropped(DropReason::UnexpectedState);
         }

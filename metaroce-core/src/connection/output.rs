@@ -149,12 +149,14 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
-        if !path.has_room(bytes) || !path.takes(bytes) {
+        let room = path.has_room(bytes) || path.timeouts.rescue;
+        if !room || !path.takes(bytes) {
             continue;
         }
         if view.transmissions.available() == 0 {
             return false;
         }
+        path.timeouts.rescue = false;
         path.sending.again.remove(&mut view.packets, packet);
         let cause = match view.packets.at(packet).place {
             Place::Again { cause, .. } => cause,
@@ -449,7 +451,8 @@ pub(crate) fn record(
 /// Sends the PROBEs that are owed: path MTU, probe timeouts, dead paths, a blocked stream's question. Returns whether
 /// some could not go.
 fn fill_probes(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
-    if !view.connections.at(connection).may_send_requests() {
+    let owner = view.connections.at(connection);
+    if !owner.takes_packets() || owner.unverified.is_some() {
         return false;
     }
     for at in view.connections.at(connection).path_indices() {

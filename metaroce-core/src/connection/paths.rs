@@ -401,6 +401,7 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
         if current {
             let target = best_other(view, connection, at, view.packets.at(packet).bytes_max());
             queue_again(view, connection, packet, target, Cause::Timeout);
+            view.paths.at_mut(target).timeouts.rescue |= count == 1;
             rescued += 1;
         }
     }

@@ -80,6 +80,8 @@ pub struct Timeouts {
     pub(crate) pto_count: u32,
     /// A probe is owed.
     pub(crate) probe_owed: bool,
+    /// One packet may go again beyond the window: what fills it is unanswered, and may all be lost.
+    pub(crate) rescue: bool,
     /// When a probe of a dead path is next due.
     pub(crate) revival: Instant,
     /// Answers of a returning path so far.
@@ -144,6 +146,7 @@ impl Path {
             rto_count: 0,
             pto_count: 0,
             probe_owed: false,
+            rescue: false,
             revival: Instant::FAR_FUTURE,
             answers: 0,
         },
