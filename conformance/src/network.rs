@@ -143,10 +143,10 @@ pub struct Network<S: Storage> {
     pub traffic: Traffic,
     /// A loss of the test's own, applied before the faults: sender, packet.
     pub filter: Option<Filter>,
-    /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
-    pub marker: Option<Filter>,
     /// Sees every datagram sent.
     pub observer: Option<Box<dyn Observer>>,
+    /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
+    pub marker: Option<Filter>,
     now: Instant,
     random: Random,
     transit: BinaryHeap<Reverse<InTransit>>,
@@ -175,8 +175,8 @@ impl<S: Storage> Network<S> {
             faults,
             traffic: Traffic::default(),
             filter: None,
-            marker: None,
             observer: None,
+            marker: None,
             now: Instant::from_nanos(1_000_000),
             random: Random::new(seed),
             transit: BinaryHeap::new(),

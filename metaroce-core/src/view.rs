@@ -167,15 +167,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Takes the oldest event.
-    pub(crate) fn pop_event(&mut self) -> Option<Event> {
-        let event = self.events.pop()?;
-        if let Event::LimitReached { limit } = event {
-            *self.limits_told &= !(1 << limit as u8);
-        }
-        Some(event)
-    }
-
     /// Reports something. Room was reserved where the event is made possible.
     pub(crate) fn push_event(&mut self, event: Event) {
         let pushed = self.events.push(event);

@@ -22,6 +22,7 @@ use crate::regions::RegionTable;
 use crate::send::{Flow, Outlet, Sender, burst_packets};
 use crate::socket::{Capabilities, Sockets};
 use crate::stats::DriverStats;
+use crate::tap::Tap;
 
 /// An endpoint on UDP sockets, driven by the caller's event loop.
 ///
@@ -175,6 +176,11 @@ impl Driver {
             path_socket_failures: paths.failures,
             ..self.stats
         }
+    }
+
+    /// Has `tap` see every datagram from now on, or none.
+    pub fn set_tap(&mut self, tap: Option<Tap>) {
+        self.sockets.tap.0 = tap;
     }
 
     /// Sets other artificial faults from now on.

@@ -47,6 +47,7 @@ mod send;
 pub mod socket;
 mod stats;
 pub mod sys;
+mod tap;
 mod wait;
 
 pub use blocking::{Blocking, BlockingError};
@@ -58,4 +59,5 @@ pub use memory::{RegionMemory, allocate_file};
 pub use regions::{Region, RegionTable, RegisterError};
 pub use socket::Capabilities;
 pub use stats::{DriverStats, InjectedFaults, SendErrors};
+pub use tap::{Tap, Tapped};
 pub use wait::wait;

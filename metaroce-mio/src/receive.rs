@@ -11,6 +11,7 @@ use crate::regions::RegionTable;
 use crate::socket::{Capabilities, Sockets};
 use crate::stats::DriverStats;
 use crate::sys::{ReceiveBatch, SendFault};
+use crate::tap::{Tapped, concrete};
 
 /// Receives batches, one plane after the other.
 pub(crate) struct Receiver {
@@ -111,6 +112,7 @@ impl Receiver {
         stats: &mut DriverStats,
     ) -> usize {
         let mut datagrams = 0;
+        let local = sockets.local_addresses().nth(plane).map(concrete);
         for (message, bytes) in self.batch.messages() {
             if let Some(cumulative) = message.overflows {
                 stats.receive_overflows += u64::from(sockets.on_overflows(plane, cumulative));
@@ -126,6 +128,10 @@ impl Receiver {
             datagrams += segments.len();
             for bytes in segments {
                 let plane = u8::try_from(plane).unwrap_or(u8::MAX);
+                if let (Some(tap), Some(local)) = (&mut sockets.tap.0, local) {
+                    let (source, destination) = (message.source, local);
+                    tap(&Tapped { at: now, sent: false, source, destination, ecn: message.ecn, bytes });
+                }
                 let datagram = Datagram { source: message.source, plane, ecn: message.ecn, bytes };
                 // What the core drops it counts itself.
                 let _ = endpoint.handle_datagram(now, datagram, regions);

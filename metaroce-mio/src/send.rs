@@ -14,6 +14,7 @@ use crate::regions::RegionTable;
 use crate::socket::{Capabilities, Sockets};
 use crate::stats::DriverStats;
 use crate::sys::{self, Gather, SEGMENTS_MAX, SEND_BYTES_MAX, SendFault, Target};
+use crate::tap::Tapped;
 use held::Held;
 
 /// Takes descriptors from the core, a batch at a time, and sends them. No batch is taken before the last one is gone,
@@ -229,6 +230,7 @@ impl Sender {
                 outlet.stats.bytes_sent += gather.bytes() as u64;
                 outlet.stats.gso_batches += u64::from(count > 1);
                 self.on_sent_singly(count);
+                self.tap_run(count, outlet);
                 Outcome::Gone
             }
             Err(error) => {
@@ -240,6 +242,29 @@ impl Sender {
                 outcome
             }
         }
+    }
+
+    /// Shows the next `count` descriptors, which were sent, to the tap.
+    fn tap_run(&mut self, count: usize, outlet: &mut Outlet<'_>) {
+        let Some(mut tap) = outlet.sockets.tap.0.take() else { return };
+        for transmit in self.batch.get(self.next..self.next + count).unwrap_or(&[]) {
+            let mut gather = Gather::new();
+            let source = outlet.sockets.source_address(transmit.plane, transmit.source);
+            let (true, Some(source)) = (push_transmit(&mut gather, transmit, outlet.regions), source) else {
+                continue;
+            };
+            let mut bytes = Vec::with_capacity(transmit.datagram_length());
+            gather.parts().iter().for_each(|part| part.append_to(&mut bytes));
+            tap(&Tapped {
+                at: outlet.now,
+                sent: true,
+                source,
+                destination: transmit.destination,
+                ecn: transmit.ecn,
+                bytes: &bytes,
+            });
+        }
+        outlet.sockets.tap.0 = Some(tap);
     }
 
     /// A single datagram went out where a segmented send was refused: segmentation does not work here.

@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::SocketOptions;
 use crate::sys;
+use crate::tap::{TapSlot, concrete};
 use paths::{PathKey, PathSockets};
 
 /// What the sockets of a driver were found to support.
@@ -50,6 +51,7 @@ pub struct PathCounters {
 #[derive(Debug)]
 pub struct Sockets {
     planes: Vec<Plane>,
+    pub(crate) tap: TapSlot,
     paths: PathSockets,
     capabilities: Capabilities,
     registration: Option<(Registry, Token)>,
@@ -84,7 +86,13 @@ impl Sockets {
             capabilities.gso &= sys::has_segmentation(&open(*address)?);
             planes.push(plane);
         }
-        Ok(Self { planes, paths: PathSockets::new(options), capabilities, registration: None })
+        Ok(Self {
+            planes,
+            tap: TapSlot::default(),
+            paths: PathSockets::new(options),
+            capabilities,
+            registration: None,
+        })
     }
 
     /// What the system can do.
@@ -133,6 +141,16 @@ impl Sockets {
             }
         }
         Some((&receiving.socket, v6))
+    }
+
+    /// The address that datagrams from `source` bear, as far as this side knows it.
+    pub(crate) fn source_address(&self, plane: u8, source: SourcePort) -> Option<SocketAddr> {
+        let local = concrete(self.planes.get(usize::from(plane))?.local);
+        let port = match source {
+            SourcePort::Receive => local.port(),
+            SourcePort::Path(port) => self.path_port(plane, port).unwrap_or(local.port()),
+        };
+        Some(SocketAddr::new(local.ip(), port))
     }
 
     /// Counters of the path sockets.

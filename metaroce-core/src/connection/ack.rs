@@ -187,7 +187,6 @@ pub(crate) fn fill_replies(
         }
         let number = paths.replies.trailing_zeros();
         paths.replies &= paths.replies - 1;
-        paths.due &= !1u64.checked_shl(number).unwrap_or(0);
         let at = Idx::new(paths.first.raw().wrapping_add(number));
         let Some(OwedReply { token, stream }) = view.paths.at_mut(at).reply.take() else { continue };
         let (ack, refused) = build_for(view, now, connection, at);
@@ -197,10 +196,10 @@ pub(crate) fn fill_replies(
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
-        // Over any good path: where only the way back of the probed one is dead, the way there is not.
-        let back = next_ack_path(view, connection);
+        // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
+        let by = next_ack_path(view, connection);
         let owner = view.connections.at(connection);
-        let path = view.paths.at(back);
+        let path = view.paths.at(by);
         let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
         let source = SourcePort::Path(path.source_port);
         sink.emit(|transmit| {

@@ -251,6 +251,6 @@ fn congest(
         window_limited: path.sending.window_limited,
     };
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
-    path.window.window_bytes = path.window.window_bytes.clamp(bounds.packet_bytes, bounds.window_bytes_max);
+    path.window.window_bytes = path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.packet_bytes);
     path.sending.window_limited = false;
 }

@@ -2,6 +2,7 @@
 
 mod ack;
 mod close;
+mod control;
 mod datagram;
 mod feedback;
 mod handshake;
@@ -9,6 +10,7 @@ mod implicit;
 mod incoming;
 mod output;
 mod paths;
+mod probes;
 mod quota;
 mod reply;
 mod timers;

@@ -1,8 +1,8 @@
 //! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, datagram, handshake, paths};
+use crate::connection::{Connection, ack, control, datagram, paths, probes};
 use crate::delivery::{Cause, Packet, Place};
-use crate::ids::{Psn, ReceiveIndex, Serial, StreamId};
+use crate::ids::{Psn, ReceiveIndex, Serial};
 use crate::list::Links;
 use crate::path::{Path, Transmission, Verdict};
 use crate::stats::Limit;
@@ -11,17 +11,12 @@ use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{Ecn, SourcePort, Transmit};
 use crate::view::View;
-use crate::wire::{
-    Base, BufferTooSmall, DATA_HEADER_BYTES_MAX, DataHeader, OpFlags, Opcode, PacketType, Probe,
-};
+use crate::wire::{Base, BufferTooSmall, DATA_HEADER_BYTES_MAX, DataHeader, OpFlags, Opcode, PacketType};
 
 /// Packets that one connection sends before the next has its turn.
 const TURN_PACKETS: usize = 64;
 /// The window below which the packet that fills it asks for an acknowledgement at once, in packets.
 const SMALL_WINDOW_PACKETS: u64 = 8;
-
-/// UDP payload of every PROBE at least, so that a RESET or CLOSE_ACK that answers it is not larger.
-const PROBE_BYTES_MIN: u16 = 64;
 
 /// The caller's descriptors, filled from the front.
 pub(crate) struct Sink<'a> {
@@ -91,7 +86,7 @@ pub(crate) fn fill(
     sink: &mut Sink<'_>,
 ) -> bool {
     let start = sink.used();
-    handshake::fill_control(view, now, connection, sink);
+    control::fill(view, now, connection, sink);
     if !view.connections.at(connection).takes_packets() {
         return false;
     }
@@ -109,20 +104,19 @@ pub(crate) fn fill(
             break;
         }
     }
-    let starved = is_starved(view, connection);
-    fill_probes(view, now, connection, sink) || starved
+    probes::fill(view, now, connection, sink) || is_starved(view, connection)
 }
 
-/// Whether only the want of an entry in a shared table stops the connection: it has to be asked again, since no event
-/// of its own will tell when there is one.
+/// Whether the endpoint's tables, which all connections share, are what keeps the connection from sending. It stays in
+/// line then: nothing of its own would tell it that there is room again.
 fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
-    if has_packet_for_request(view) && view.transmissions.available() > 0 {
-        return false;
-    }
     let owner = view.connections.at(connection);
     //= MR-STR-29
-    let new = !owner.streams.scheduled.is_empty() || !owner.streams.responses.is_empty();
-    new || !owner.renewed.is_empty() || owner.paths.again != 0
+    let has_work = owner.paths.again != 0
+        || !owner.renewed.is_empty()
+        || !owner.streams.responses.is_empty()
+        || !owner.streams.scheduled.is_empty();
+    has_work && (view.transmissions.available() == 0 || !has_packet_for_request(view))
 }
 
 /// Whether a request may take a packet. A quarter of the table is kept for responses: else requests that wait, refused,
@@ -446,80 +440,6 @@ pub(crate) fn record(
         path.sending.in_flight.push_back(&mut view.transmissions, slot);
     }
     view.arm(connection, now.after(pto));
-}
-
-/// Sends the PROBEs that are owed: path MTU, probe timeouts, dead paths, a blocked stream's question. Returns whether
-/// some could not go.
-fn fill_probes(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink: &mut Sink<'_>) -> bool {
-    let owner = view.connections.at(connection);
-    if !owner.takes_packets() || owner.unverified.is_some() {
-        return false;
-    }
-    for at in view.connections.at(connection).path_indices() {
-        if view.paths.at(at).probing.owed {
-            if sink.is_full() || view.transmissions.available() == 0 {
-                return true;
-            }
-            let path = view.paths.at_mut(at);
-            path.probing.owed = false;
-            path.probing.tries = path.probing.tries.saturating_add(1);
-            let rto = path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min);
-            path.probing.deadline = now.after(rto);
-            let (token, size) = (path.probing.token, path.probing.candidate_bytes);
-            send_probe(view, now, connection, at, token, size, sink);
-            view.arm(connection, now.after(rto));
-        }
-        let asks = view.connections.at(connection).paths.ask.is_some() && view.paths.at(at).takes_data();
-        if view.paths.at(at).timeouts.probe_owed || asks {
-            if sink.is_full() || view.transmissions.available() == 0 {
-                return true;
-            }
-            view.paths.at_mut(at).timeouts.probe_owed = false;
-            let token = view.secrets.next_u64();
-            send_probe(view, now, connection, at, token, 0, sink);
-        }
-    }
-    false
-}
-
-/// Sends one PROBE, padded to `size` bytes.
-fn send_probe(
-    view: &mut View<'_>,
-    now: Instant,
-    connection: Idx<Connection>,
-    at: Idx<Path>,
-    token: u64,
-    size: u16,
-    sink: &mut Sink<'_>,
-) {
-    let owner = view.connections.at_mut(connection);
-    let stream = owner.paths.ask.take().unwrap_or(StreamId::NONE);
-    let owner = view.connections.at(connection);
-    let path = view.paths.at(at);
-    let psn = path.sending.psn_next;
-    let base = base(now, owner, path, PacketType::Probe, psn);
-    let demand_kib = u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-    let probe = Probe { stream, demand_kib, token };
-    let source = SourcePort::Path(path.source_port);
-    let sent = sink.emit(|transmit| {
-        address(transmit, owner, source, owner.terms.checksum_out);
-        let mut at = base.emit(&mut transmit.header)?;
-        at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
-        transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
-        //= MR-WIRE-33
-        transmit.padding = size.max(PROBE_BYTES_MIN).saturating_sub(transmit.header_length);
-        Ok(())
-    });
-    if sent {
-        let transmission = Transmission {
-            psn,
-            sent_at: now,
-            bytes: PROBE_BYTES_MIN,
-            epoch: path.epoch,
-            ..Transmission::EMPTY
-        };
-        record(view, now, connection, at, transmission);
-    }
 }
 
 /// Fills descriptors with acknowledgements that had to be written down.

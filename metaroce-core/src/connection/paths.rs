@@ -325,12 +325,12 @@ pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<P
 pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let owner = view.connections.at(connection);
     let bounds = bounds(owner, view.config);
+    //= MR-PATH-15
     let others_progress = oldest_unanswered(view, at).is_some_and(|sent_at| {
         let path = view.paths.at(at);
         let margin = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
         owner.clock.progress_sent_at > sent_at.after(margin)
     });
-    //= MR-PATH-15
     let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
@@ -421,9 +421,6 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         PathState::Suspect => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = 0;
-            // All of it goes again elsewhere. What is still told delivered is not waited for: a route that is dead for
-            // long would keep the entries of the shared table for as long.
-            path.sending.forget(&mut view.transmissions);
         }
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Dead;

@@ -3,7 +3,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::connection::handshake::write_control;
+use crate::connection::control::write_control;
 use crate::connection::output::Sink;
 use crate::ids::WireConnectionId;
 use crate::time::Instant;

@@ -6,13 +6,14 @@ use crate::connection::{self, Sink, fill, fill_snapshots};
 use crate::crc;
 use crate::event::Event;
 use crate::memory::Memory;
+use crate::ring::Ring;
 use crate::stats::DropReason;
 use crate::storage::Storage;
-use crate::table::Idx;
+use crate::table::{Idx, Table};
 use crate::time::Instant;
 use crate::transmit::{Datagram, Disposition, Transmit};
 use crate::view::View;
-use crate::wheel::Expiry;
+use crate::wheel::{Expiry, Wheel};
 use crate::wire::{BASE_BYTES, Base, Control, PacketType, WireError};
 
 /// Timers that one call of `handle_timeout` looks at.
@@ -92,13 +93,19 @@ impl<S: Storage> Endpoint<S> {
 
     /// The oldest event that has not been taken.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.view()?.pop_event()
+        // The one table that it needs: a view of all of them would cost more than the event.
+        let event = Ring::new(self.storage.tables().events, &mut self.state.events).pop()?;
+        if let Event::LimitReached { limit } = event {
+            self.state.limits_told &= !(1 << limit as u8);
+        }
+        Some(event)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called: a lower bound, `None` for never. Ask again
     /// after every other call. O(1).
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.view()?.wheel.next_deadline()
+        let timers = Table::new(self.storage.tables().timers)?;
+        Wheel::new(&mut self.state.wheel, timers).next_deadline()
     }
 }
 

@@ -163,16 +163,6 @@ impl Judge {
     }
 }
 
-impl Sending {
-    /// Frees all transmissions without waiting for a judgement. O(transmissions of the path).
-    pub(crate) fn forget(&mut self, pool: &mut Pool<'_, Transmission>) {
-        while let Some(at) = self.in_flight.pop_front(pool) {
-            pool.free(at);
-        }
-        self.inflight_bytes = 0;
-    }
-}
-
 /// Takes a transmission off the path and frees it.
 pub(crate) fn remove(sending: &mut Sending, pool: &mut Pool<'_, Transmission>, at: Idx<Transmission>) {
     let transmission = pool.at(at);

@@ -184,17 +184,8 @@ fn open_message(
 ) -> Result<Idx<Message>, NackReason> {
     let connection = view.streams.at(stream).connection;
     //= MR-STR-8
-    // The message that is next may use the last quarter of the table: were it full of successors, which all wait for
-    // that one, nothing would ever go on.
-    let next = view.streams.at(stream).responder.expected == header.msn && header.match_bits.is_none();
-    let kept = if next { 0 } else { (view.messages.capacity() / 4).max(1) };
-    let quota = view.messages.capacity().saturating_sub(kept);
-    let open = view.connections.at(connection).streams.messages;
-    if view.messages.available() <= kept || (!next && open >= quota.max(1)) {
+    if !has_slot(view, stream, header) {
         view.hit(Limit::Messages);
-        return Err(NackReason::NoSlot);
-    }
-    if !has_response_room(view, header, next) {
         return Err(NackReason::NoSlot);
     }
     let effect = match header.opcode {
@@ -245,11 +236,21 @@ fn open_message(
     Ok(slot)
 }
 
-/// Whether the response of a request, if it has one, may take a work. What must wait for predecessors leaves half of the
-/// quarter that requests leave to responses: else a predecessor could wait for ever for those that wait for it.
-fn has_response_room(view: &View<'_>, header: &DataHeader, next: bool) -> bool {
-    let kept = if next { 0 } else { view.works.capacity() / 8 };
-    matches!(header.opcode, Opcode::Send | Opcode::Write) || view.works.available() > kept
+/// Whether there is room for a message, and for its response if it has one. What must wait for predecessors leaves some
+/// of it to messages that need not, or else it could wait for ever for those.
+fn has_slot(view: &View<'_>, stream: Idx<Stream>, header: &DataHeader) -> bool {
+    let owner = view.streams.at(stream);
+    let next = owner.responder.expected == header.msn && header.match_bits.is_none();
+    // One connection leaves a quarter of the table to the others.
+    let quota = view.messages.capacity() - view.messages.capacity() / 4;
+    if !next && view.connections.at(owner.connection).streams.messages >= quota {
+        return false;
+    }
+    let kept = if next { 0 } else { view.streams.capacity().min(view.messages.capacity() / 2) };
+    let responds = !matches!(header.opcode, Opcode::Send | Opcode::Write);
+    // Requests leave a quarter of the works to responses.
+    let kept_works = if next { 0 } else { view.works.capacity() / 8 };
+    view.messages.available() > kept && (!responds || view.works.available() > kept_works)
 }
 
 /// The receive that a message consumes, if it is posted, large enough, and no other message's.

@@ -14,6 +14,10 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
+    /// Write every datagram that this process sends or receives into a pcapng file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }

@@ -1,6 +1,7 @@
 //! The program `metaroce`: a demonstration, and file transfer over `MetaRoCE`.
 
 mod args;
+mod capture;
 mod demo;
 mod files;
 mod info;
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
 /// Runs a command; `false` when it ran but its verification failed.
 fn run(cli: Cli) -> anyhow::Result<bool> {
     let output = cli.output;
+    if let Some(path) = &cli.pcap {
+        capture::open(path)?;
+    }
     match cli.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
         Command::Demo(args) => return demo::run(args, output),
         Command::DemoTarget(args) => demo::run_target(&args)?,

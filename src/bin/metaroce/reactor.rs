@@ -9,7 +9,7 @@ use metaroce::Event;
 use metaroce_mio::{Driver, DriverConfig};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::trace;
+use crate::{capture, trace};
 
 /// The loop: [`turn`](Self::turn), take the events, do one's own work, [`sleep`](Self::sleep) if there was none.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ impl Reactor {
     pub(crate) fn new(config: DriverConfig) -> anyhow::Result<Self> {
         let local = config.local.first().map_or_else(String::new, ToString::to_string);
         let mut driver = Driver::new(config).with_context(|| format!("cannot listen on {local}"))?;
+        capture::attach(&mut driver);
         let poll = Poll::new().context("cannot make an event queue")?;
         poll.registry()
             .register(&mut driver, DRIVER, Interest::READABLE)

@@ -1,0 +1,93 @@
+//! PROBEs: for the path MTU, for probe timeouts, for paths that are down, for a blocked stream's question.
+
+use crate::connection::Connection;
+use crate::connection::output::{Sink, address, base, record};
+use crate::ids::StreamId;
+use crate::path::{Path, Transmission};
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::transmit::SourcePort;
+use crate::view::View;
+use crate::wire::{BufferTooSmall, PacketType, Probe};
+
+/// UDP payload of every PROBE at least, so that a RESET or CLOSE_ACK that answers it is not larger.
+const PROBE_BYTES_MIN: u16 = 64;
+
+/// Sends the PROBEs that are owed: path MTU, probe timeouts, dead paths, a blocked stream's question. Returns whether
+/// some could not go.
+pub(crate) fn fill(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    sink: &mut Sink<'_>,
+) -> bool {
+    let owner = view.connections.at(connection);
+    if !owner.takes_packets() || owner.unverified.is_some() {
+        return false;
+    }
+    for at in view.connections.at(connection).path_indices() {
+        if view.paths.at(at).probing.owed {
+            if sink.is_full() || view.transmissions.available() == 0 {
+                return true;
+            }
+            let path = view.paths.at_mut(at);
+            path.probing.owed = false;
+            path.probing.tries = path.probing.tries.saturating_add(1);
+            let rto = path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min);
+            path.probing.deadline = now.after(rto);
+            let (token, size) = (path.probing.token, path.probing.candidate_bytes);
+            send_probe(view, now, connection, at, token, size, sink);
+            view.arm(connection, now.after(rto));
+        }
+        let asks = view.connections.at(connection).paths.ask.is_some() && view.paths.at(at).takes_data();
+        if view.paths.at(at).timeouts.probe_owed || asks {
+            if sink.is_full() || view.transmissions.available() == 0 {
+                return true;
+            }
+            view.paths.at_mut(at).timeouts.probe_owed = false;
+            let token = view.secrets.next_u64();
+            send_probe(view, now, connection, at, token, 0, sink);
+        }
+    }
+    false
+}
+
+/// Sends one PROBE, padded to `size` bytes.
+fn send_probe(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    token: u64,
+    size: u16,
+    sink: &mut Sink<'_>,
+) {
+    let owner = view.connections.at_mut(connection);
+    let stream = owner.paths.ask.take().unwrap_or(StreamId::NONE);
+    let owner = view.connections.at(connection);
+    let path = view.paths.at(at);
+    let psn = path.sending.psn_next;
+    let base = base(now, owner, path, PacketType::Probe, psn);
+    let demand_kib = u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+    let probe = Probe { stream, demand_kib, token };
+    let source = SourcePort::Path(path.source_port);
+    let sent = sink.emit(|transmit| {
+        address(transmit, owner, source, owner.terms.checksum_out);
+        let mut at = base.emit(&mut transmit.header)?;
+        at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
+        transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;
+        //= MR-WIRE-33
+        transmit.padding = size.max(PROBE_BYTES_MIN).saturating_sub(transmit.header_length);
+        Ok(())
+    });
+    if sent {
+        let transmission = Transmission {
+            psn,
+            sent_at: now,
+            bytes: PROBE_BYTES_MIN,
+            epoch: path.epoch,
+            ..Transmission::EMPTY
+        };
+        record(view, now, connection, at, transmission);
+    }
+}
