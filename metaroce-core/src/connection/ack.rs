@@ -125,7 +125,7 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 
 /// The good path on which the next acknowledgement goes: in rotation, so that one dead direction does not silence
 /// the others.
-fn next_ack_path(view: &mut View<'_>, connection: Idx<Connection>) -> Idx<Path> {
+pub(crate) fn next_ack_path(view: &mut View<'_>, connection: Idx<Connection>) -> Idx<Path> {
     let paths = &mut view.connections.at_mut(connection).paths;
     //= MR-ACK-17
     let count = paths.count.max(1);

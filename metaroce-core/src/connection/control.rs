@@ -2,7 +2,7 @@
 
 use crate::connection::handshake::CONNECT_BYTES;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, State, ack};
 use crate::ids::{PathId, Psn, WireConnectionId};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -16,6 +16,7 @@ use crate::wire::{
 /// Sends the control packets that are owed.
 pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sink: &mut Sink<'_>) {
     let incarnation = view.incarnation;
+    let via = source(view, slot);
     let owner = view.connections.at(slot);
     let (owed, ids) = (owner.owed, owner.ids);
     let hello = |cookie, echoed_nonce, private_data| Connect {
@@ -56,7 +57,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         }
         sink.emit(|transmit| {
             //= MR-WIRE-9, MR-WIRE-31
-            address(transmit, owner, SourcePort::Receive, true);
+            address(transmit, owner, via, true);
             write_control(transmit, now, to, &control)?;
             transmit.padding = if pad { CONNECT_BYTES.saturating_sub(transmit.header_length) } else { 0 };
             Ok(())
@@ -86,6 +87,23 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
     let owner = view.connections.at_mut(slot);
     owner.owed = done;
     owner.unverified = unverified;
+}
+
+/// Where control packets leave from. The peer answers a handshake to where it came from, so the first ones leave from
+/// the receive port. What repeats, and what ends a connection, goes by its good paths in turn: the receive port has one
+/// route, and that may be dead.
+fn source(view: &mut View<'_>, slot: Idx<Connection>) -> SourcePort {
+    let owner = view.connections.at(slot);
+    let answered = match owner.state {
+        State::Connecting { .. } | State::Incoming => false,
+        State::Accepting { attempt } => attempt.count > 1,
+        _ => owner.owed.reject.is_none(),
+    };
+    if !answered || owner.paths.count == 0 {
+        return SourcePort::Receive;
+    }
+    let at = ack::next_ack_path(view, slot);
+    SourcePort::Path(view.paths.at(at).source_port)
 }
 
 /// Writes a control packet into a descriptor.

@@ -120,7 +120,8 @@ pub(crate) fn on_control(
     };
     let owner = view.connections.at(slot);
     //= MR-HS-9
-    if owner.remote != datagram.source {
+    // Its port need not be the one on which the peer receives: see `control::source`.
+    if owner.remote.ip() != datagram.source.ip() {
         return Disposition::Dropped(DropReason::BadProof);
     }
     let nonce = owner.ids.local_nonce;

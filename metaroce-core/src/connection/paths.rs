@@ -26,7 +26,7 @@ const MTU_TRIES: u8 = 5;
 /// Time after which a search that ended below the wanted size starts again, ns.
 const MTU_AGAIN_NS: u64 = 10_000_000_000;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
-const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
+const MTU_LADDER: [u16; 5] = [8_952, 8_252, 4_176, 1_452, 1_392];
 /// Longest delay between two probes of a dead path, ns.
 const REVIVAL_NS_MAX: u64 = 100_000_000;
 /// RTO floors after which a transmission on a dead path is forgotten: the longest RTO.
