@@ -158,23 +158,31 @@ fn tagged_message_whose_successors_fill_the_table_gets_in() {
     let connection = connect(&mut net);
     let region = [0, 1].map(|number| net.hosts[number].register(pattern(REGION, number as u64)));
     let mut pair = Pair { net, connection, region };
-    let inbox = Segment { region: region[1].id, offset: 0, length: 8 };
     let peer = pair.connection[1];
-    let entry = TagEntry { bits: 5, mask: u64::MAX };
-    pair.net.hosts[1].endpoint.post_tagged_recv(peer, S0, 7, entry, &[inbox]).unwrap();
-    let mut lost = false;
-    pair.net.filter = Some(Box::new(move |from, transmit| {
-        let first = from == 0 && !lost && is(transmit, Opcode::Send, 0);
-        lost |= first;
-        first
-    }));
-    let tagged = Operation::SendTagged { bits: 5, immediate: None };
-    pair.post(0, 0, WorkRequest { inline: b"tagged", ..WorkRequest::new(0, tagged, &[]) });
-    for id in 1..200 {
-        pair.write(0, 0, id, 0..8, 0, None);
+    for stream in 0..4u16 {
+        let inbox = Segment { region: region[1].id, offset: u64::from(stream) * 8, length: 8 };
+        let entry = TagEntry { bits: 5, mask: u64::MAX };
+        let endpoint = &mut pair.net.hosts[1].endpoint;
+        endpoint.post_tagged_recv(peer, StreamId(stream), u64::from(stream), entry, &[inbox]).unwrap();
     }
+    pair.net.run_for(MS);
+    let lossy = Rc::new(RefCell::new(true));
+    let shared = Rc::clone(&lossy);
+    pair.net.filter =
+        Some(Box::new(move |from, transmit| from == 0 && *shared.borrow() && is(transmit, Opcode::Send, 0)));
+    let tagged = Operation::SendTagged { bits: 5, immediate: None };
+    for stream in 0..4 {
+        pair.post(0, stream, WorkRequest { inline: b"tagged", ..WorkRequest::new(0, tagged, &[]) });
+        for id in 1..50 {
+            pair.write(0, stream, id, 0..8, 0, None);
+        }
+    }
+    pair.net.run_for(5 * MS);
+    *lossy.borrow_mut() = false;
     all_good(&pair.wait(0, 200));
-    assert_eq!(ids(&pair.wait(1, 1)), [7]);
+    let mut received = ids(&pair.wait(1, 4));
+    received.sort_unstable();
+    assert_eq!(received, [0, 1, 2, 3]);
 }
 
 /// Pitfall 19.

@@ -28,16 +28,16 @@ use metaroce_core::{
 
 /// Everything that was sent: from whom, where from, and the bytes.
 #[derive(Default)]
-struct Record0(Vec<(usize, std::net::SocketAddr, Vec<u8>)>);
+struct Recorded(Vec<(usize, std::net::SocketAddr, Vec<u8>)>);
 
-impl Observer for Record0 {
+impl Observer for Recorded {
     fn on_datagram(&mut self, record: &Record<'_>) {
         self.0.push((record.from, record.source, record.bytes.to_vec()));
     }
 }
 
-fn record(pair: &mut Pair) -> Rc<RefCell<Record0>> {
-    let recorded = Rc::new(RefCell::new(Record0::default()));
+fn record(pair: &mut Pair) -> Rc<RefCell<Recorded>> {
+    let recorded = Rc::new(RefCell::new(Recorded::default()));
     pair.net.observer = Some(Box::new(Rc::clone(&recorded)));
     recorded
 }
@@ -69,13 +69,13 @@ fn replay(pair: &mut Pair, recorded: &[(usize, std::net::SocketAddr, Vec<u8>)]) 
     }
     pair.net.run_for(100 * MS);
     assert_eq!(accepted(pair), before);
-    for host in 0..2 {
+    for (host, fill) in fill.iter().enumerate() {
         let events = pair.net.hosts[host].take_events();
         assert!(
             events.iter().all(|event| matches!(event, Event::Incoming { .. })),
             "at most a CONNECT is taken for a new one: {events:?}"
         );
-        assert!(pair.bytes(host, 0..REGION) == fill[host]);
+        assert!(pair.bytes(host, 0..REGION) == fill);
     }
     exercise(pair);
 }
@@ -121,7 +121,7 @@ fn packets_from_before_a_restart_mean_nothing_after_it() {
 //= MR-HS-31 test
 fn late_implicit_connect_does_not_end_a_later_connection() {
     let mut net = network(8, Faults::NONE);
-    let recorded = Rc::new(RefCell::new(Record0::default()));
+    let recorded = Rc::new(RefCell::new(Recorded::default()));
     net.observer = Some(Box::new(Rc::clone(&recorded)));
     let remote = net.hosts[1].address;
     let open = |net: &mut Network<HeapStorage>| {
