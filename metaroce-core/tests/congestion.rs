@@ -34,6 +34,7 @@ fn windows(net: &mut Net, connection: ConnectionHandle) -> Vec<u64> {
         .collect()
 }
 
+//= MR-CC-16 test
 #[test]
 fn windows_that_idled_start_anew() {
     let mut net = network(1, Faults { byte_ps: 80, ..Faults::NONE });
@@ -52,6 +53,7 @@ fn windows_that_idled_start_anew() {
     all_good(&wait(&mut net, 0, 1));
 }
 
+//= MR-CC-12 test
 #[test]
 fn a_connection_that_is_always_marked_sends_less_than_one_packet_per_round_trip() {
     let faults = Faults { marking: 1_000_000, byte_ps: 80, delay_ns: 50_000, ..Faults::NONE };

@@ -194,6 +194,27 @@ mod tests {
         assert!(window.window_bytes < after_light);
     }
 
+    //= MR-CC-6 test
+    #[test]
+    fn eight_paths_grow_by_one_packet_per_round_trip_together() {
+        let mut windows = [started(); 8];
+        for window in &mut windows {
+            EcnAimd.on_feedback(window, &feedback(200, 16, 16, 0), &BOUNDS);
+        }
+        let sum = |windows: &[PathWindow]| windows.iter().map(|window| window.window_bytes).sum::<u64>();
+        let before = sum(&windows);
+        for window in &mut windows {
+            let round = Feedback {
+                delivered_bytes: window.window_bytes,
+                connection_window_bytes: before,
+                ..feedback(250, 16, 0, 0)
+            };
+            EcnAimd.on_feedback(window, &round, &BOUNDS);
+        }
+        let grown = sum(&windows) - before;
+        assert!((4_000..=4_096).contains(&grown), "{grown} bytes in one RTT");
+    }
+
     #[test]
     //= MR-CC-4 test
     fn delay_above_the_target_counts_as_a_mark() {

@@ -177,6 +177,7 @@ impl Path {
 
     /// Whether the window lets `bytes` more out now. One packet always fits, at the pace of a window that is smaller.
     pub(crate) fn has_room(&self, now: Instant, bytes: u64) -> bool {
+        //= MR-PATH-10, MR-CC-1
         if self.sending.inflight_bytes == 0 {
             return now >= self.sending.pace_until;
         }
