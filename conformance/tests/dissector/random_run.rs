@@ -222,7 +222,7 @@ fn programs_of_the_model_are_decoded_with_no_malformed_packet() {
     if is_missing() {
         return;
     }
-    let mut all = [0; 2];
+    let mut again = 0;
     for seed in 0..6 {
         let path = file(&format!("model-{seed}.pcapng"));
         let output = BufWriter::new(File::create(&path).unwrap());
@@ -230,10 +230,9 @@ fn programs_of_the_model_are_decoded_with_no_malformed_packet() {
         let tee = Rc::new(RefCell::new(Tee { capture, packets: Vec::new(), time_ns: 0 }));
         let observer = Rc::clone(&tee);
         model::run_on(seed, |net| net.observer = Some(Box::new(observer))).unwrap();
-        let seen = check(&path, Rc::into_inner(tee).unwrap().into_inner());
-        all = [all[0] + seen[0], all[1] + seen[1]];
+        again += check(&path, Rc::into_inner(tee).unwrap().into_inner())[1];
     }
-    assert!(all[0] > 0 && all[1] > 0);
+    assert!(again > 0);
 }
 
 /// Compares what tshark says of a capture with what went into it: returns how many packets were lost and sent again.
