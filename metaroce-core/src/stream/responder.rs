@@ -240,7 +240,9 @@ fn open_message(
 /// of it to messages that need not, or else it could wait for ever for those.
 fn has_slot(view: &View<'_>, stream: Idx<Stream>, header: &DataHeader) -> bool {
     let owner = view.streams.at(stream);
-    let next = owner.responder.expected == header.msn && header.match_bits.is_none();
+    // A tagged message without its receive would stay.
+    let stays = header.match_bits.is_some_and(|bits| tags::first_match(view, stream, bits).is_none());
+    let next = owner.responder.expected == header.msn && !stays;
     // One connection leaves a quarter of the table to the others.
     let quota = view.messages.capacity() - view.messages.capacity() / 4;
     if !next && view.connections.at(owner.connection).streams.messages >= quota {

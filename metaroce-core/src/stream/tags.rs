@@ -44,7 +44,7 @@ pub(crate) fn claim(
 }
 
 /// The first posted entry that matches.
-fn first_match(view: &View<'_>, stream: Idx<Stream>, bits: u64) -> Option<Idx<Receive>> {
+pub(crate) fn first_match(view: &View<'_>, stream: Idx<Stream>, bits: u64) -> Option<Idx<Receive>> {
     let tagged = &view.streams.at(stream).responder.tagged;
     let mut at = tagged.front();
     while let Some(entry) = at {
