@@ -42,3 +42,12 @@ fn same_seed_gives_the_same_traffic() {
         assert_ne!(first.hash, 0);
     }
 }
+
+/// 2750: a receive went back to its shared queue claimed. 9323: tagged messages that were next found no slot, as what
+/// waited for them held those.
+#[test]
+fn programs_that_once_failed_pass() {
+    for seed in [2750, 9323] {
+        model::run(seed).unwrap();
+    }
+}

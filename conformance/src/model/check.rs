@@ -1,5 +1,7 @@
 //! What the hosts report and what their memory shows, against the oracle.
 
+use std::fmt::Write;
+
 use metaroce_core::{Completion, CompletionKind, DatagramReceived, RegionId, RegionKey, Status, Storage};
 
 use super::flows::matches;
@@ -190,11 +192,11 @@ impl Oracle {
             let open = flow.requests.iter().filter(|(_, silent)| !silent).count();
             let (received, messages) = (flow.received, flow.messages.len());
             if open > 0 || received < messages {
-                text += &format!("flow {key:?}: {open} requests, {received} of {messages} received; ");
+                let _ = write!(text, "flow {key:?}: {open} requests, {received} of {messages} received; ");
             }
         }
         for (id, _) in self.datagrams.iter().filter(|(_, datagram)| !datagram.sent) {
-            text += &format!("datagram {id}; ");
+            let _ = write!(text, "datagram {id}; ");
         }
         text
     }

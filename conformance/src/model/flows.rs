@@ -21,7 +21,7 @@ pub(super) struct Flows {
     connections: Vec<[usize; 2]>,
     styles: Vec<Style>,
     doomed: Option<(usize, u16)>,
-    flows: BTreeMap<[usize; 3], Flow>,
+    by_stream: BTreeMap<[usize; 3], Flow>,
     /// Messages that draw on the shared queue of each host, and receives in it.
     shared: BTreeMap<usize, [usize; 2]>,
 }
@@ -42,11 +42,11 @@ impl Flows {
         styles: Vec<Style>,
         doomed: Option<(usize, u16)>,
     ) -> Self {
-        Self { connections, styles, doomed, flows: BTreeMap::new(), shared: BTreeMap::new() }
+        Self { connections, styles, doomed, by_stream: BTreeMap::new(), shared: BTreeMap::new() }
     }
 
     fn flow(&mut self, key: [usize; 3]) -> &mut Flow {
-        self.flows.entry(key).or_default()
+        self.by_stream.entry(key).or_default()
     }
 
     fn style(&self, stream: usize) -> Style {
@@ -84,11 +84,10 @@ impl Flows {
             3..=6 => self.write(random, key, length, immediate),
             7 if doomed => Work::Read { length },
             7 => Work::WriteSignal { length, addend: 1 + random.below(1 << 40) },
-            8 => Work::Read { length },
             9 if self.flow(key).wrote => Work::ReadBack,
             9 | 10 if !doomed => Work::Atomic(atomic(random)),
             11 if !doomed => Work::Count(1 + random.below(5)),
-            9..=11 => Work::Read { length },
+            8..=11 => Work::Read { length },
             12 => Work::Datagram {
                 length: u32::try_from(random.below(DATAGRAM_MAX + 1)).unwrap_or(0),
                 immediate,
@@ -143,7 +142,7 @@ impl Flows {
     /// Receives that are still to be posted, on the side that receives.
     pub(super) fn missing(&mut self, random: &mut Random) -> Vec<([usize; 3], Work)> {
         let mut missing = Vec::new();
-        for ([connection, side, stream], flow) in &mut self.flows {
+        for ([connection, side, stream], flow) in &mut self.by_stream {
             let at = [*connection, 1 - side, *stream];
             if self.styles.get(*stream) == Some(&Style::Shared) {
                 continue;

@@ -218,7 +218,9 @@ impl MemoryModel {
         for (real, regions) in net.hosts.iter_mut().zip(&mut self.hosts) {
             for region in regions.iter_mut().skip(TARGET) {
                 for bytes in [real.memory.bytes_mut(region.registered.id), &mut region.bytes] {
-                    bytes.iter_mut().for_each(|byte| *byte = !*byte);
+                    for byte in bytes {
+                        *byte = !*byte;
+                    }
                 }
             }
         }

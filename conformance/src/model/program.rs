@@ -50,6 +50,7 @@ pub struct Ending {
 }
 
 /// One post.
+#[expect(clippy::struct_excessive_bools, reason = "flags of a request")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which connection.

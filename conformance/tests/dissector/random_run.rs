@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use metaroce_conformance::trace::{Observer, PcapWriter, Record};
-use metaroce_conformance::{Faults, Network, Random};
+use metaroce_conformance::{Faults, Network, Random, model};
 use metaroce_core::ids::Serial;
 use metaroce_core::wire::{Base, DataHeader, Opcode, PacketType, Probe, ProbeReply};
 use metaroce_core::{
@@ -192,7 +193,9 @@ fn what_is_asked(bytes: &[u8]) -> Option<(u64, u64)> {
     match base.kind {
         PacketType::Data => {
             let (header, _) = DataHeader::parse(body).unwrap();
-            let asks = header.opcode == Opcode::ReadRequest || header.opcode.is_atomic();
+            // A SEND or WRITE is answered when it fails.
+            let asks = matches!(header.opcode, Opcode::ReadRequest | Opcode::Send | Opcode::Write)
+                || header.opcode.is_atomic();
             asks.then_some((u64::from(header.stream.0), u64::from(header.msn.raw())))
         }
         PacketType::Probe => Some((u64::MAX, Probe::parse(body).unwrap().0.token)),
@@ -206,37 +209,56 @@ fn random_run_is_decoded_with_no_malformed_packet() {
         return;
     }
     for seed in 0..4 {
-        eprintln!("seed {seed}");
         let path = file(&format!("run-{seed}.pcapng"));
         let output = BufWriter::new(File::create(&path).unwrap());
         let tee = run(seed, PcapWriter::new(output).unwrap());
-        tee.capture.finish().unwrap();
-        let extra = [
-            "frame.comment",
-            "metaroce.checksum.status",
-            "metaroce.retransmission_of",
-            "metaroce.request_in",
-        ];
-        let rows = dissect_all(&path, &extra);
-        assert_eq!(rows.len(), tee.packets.len());
-        let (mut earlier, mut lost_count, mut again) = (Earlier::default(), 0, 0);
-        for (index, ((bytes, lost), row)) in tee.packets.iter().zip(&rows).enumerate() {
-            let number = index + 1;
-            assert_same(bytes, row, number);
-            assert!(!row.has_error, "packet {number}: {row:?}");
-            let comment = if *lost { "lost" } else { "" };
-            let first = earlier.retransmission_of(bytes, number).map(|n| n.to_string()).unwrap_or_default();
-            let extra = &row.fields[FIELDS.len()..];
-            assert_eq!(extra[..3], [comment, "1", first.as_str()], "packet {number}");
-            if let Some(answered) = request_of(bytes) {
-                let request: usize = extra[3].parse().unwrap();
-                assert_eq!(request_of(&tee.packets[request - 1].0), None, "packet {number}");
-                assert_eq!(what_is_asked(&tee.packets[request - 1].0), Some(answered), "packet {number}");
-            }
-            lost_count += usize::from(*lost);
-            again += usize::from(!first.is_empty());
-        }
-        eprintln!("{} packets, {lost_count} lost, {again} retransmissions", rows.len());
-        assert!(lost_count > 0 && again > 0);
+        let [lost, again] = check(&path, tee);
+        assert!(lost > 0 && again > 0, "seed {seed}");
     }
+}
+
+#[test]
+fn programs_of_the_model_are_decoded_with_no_malformed_packet() {
+    if is_missing() {
+        return;
+    }
+    let mut again = 0;
+    for seed in 0..6 {
+        let path = file(&format!("model-{seed}.pcapng"));
+        let output = BufWriter::new(File::create(&path).unwrap());
+        let capture = PcapWriter::new(output).unwrap();
+        let tee = Rc::new(RefCell::new(Tee { capture, packets: Vec::new(), time_ns: 0 }));
+        let observer = Rc::clone(&tee);
+        model::run_on(seed, |net| net.observer = Some(Box::new(observer))).unwrap();
+        again += check(&path, Rc::into_inner(tee).unwrap().into_inner())[1];
+    }
+    assert!(again > 0);
+}
+
+/// Compares what tshark says of a capture with what went into it: returns how many packets were lost and sent again.
+fn check(path: &PathBuf, tee: Tee) -> [usize; 2] {
+    tee.capture.finish().unwrap();
+    let extra =
+        ["frame.comment", "metaroce.checksum.status", "metaroce.retransmission_of", "metaroce.request_in"];
+    let rows = dissect_all(path, &extra);
+    assert_eq!(rows.len(), tee.packets.len());
+    let (mut earlier, mut lost_count, mut again) = (Earlier::default(), 0, 0);
+    for (index, ((bytes, lost), row)) in tee.packets.iter().zip(&rows).enumerate() {
+        let number = index + 1;
+        assert_same(bytes, row, number);
+        assert!(!row.has_error, "packet {number}: {row:?}");
+        let comment = if *lost { "lost" } else { "" };
+        let first = earlier.retransmission_of(bytes, number).map(|n| n.to_string()).unwrap_or_default();
+        let extra = &row.fields[FIELDS.len()..];
+        assert_eq!(extra[..3], [comment, "1", first.as_str()], "packet {number}");
+        if let Some(answered) = request_of(bytes) {
+            let request: usize = extra[3].parse().unwrap();
+            assert_eq!(request_of(&tee.packets[request - 1].0), None, "packet {number}");
+            assert_eq!(what_is_asked(&tee.packets[request - 1].0), Some(answered), "packet {number}");
+        }
+        lost_count += usize::from(*lost);
+        again += usize::from(!first.is_empty());
+    }
+    eprintln!("{} packets, {lost_count} lost, {again} retransmissions", rows.len());
+    [lost_count, again]
 }
