@@ -6,6 +6,7 @@
 mod memory;
 mod network;
 mod random;
+pub mod sim;
 pub mod spec;
 pub mod trace;
 
