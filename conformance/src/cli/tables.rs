@@ -1,7 +1,7 @@
 //! Results for people.
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
 use metaroce_conformance::sim::metrics::{Outcome, median};
 use metaroce_conformance::sim::scenario::Metric;
 use metaroce_conformance::sim::units::{US, ratio, to_f64};
@@ -109,6 +109,6 @@ pub fn print_flows(outcome: &Outcome) {
 
 fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(heads.iter().copied());
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─'))).set_header(heads.iter().copied());
     table
 }

@@ -359,6 +359,18 @@ macro_rules! catalog {
 
 catalog! {
     "p2p-loss",
+    "p2p-bursts",
+    "startup",
+    "incast-15",
+    "incast-127",
+    "ring-16",
+    "all-to-all-16",
+    "permutation",
+    "failures",
+    "signals",
+    "faults",
+    "ring-64",
+    "all-to-all-64",
 }
 
 #[cfg(test)]
