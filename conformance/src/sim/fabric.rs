@@ -263,7 +263,7 @@ impl Fabric {
         let (wire_bytes, capable) = (packet.wire_bytes(), packet.ecn != Ecn::NotEct);
         packet.entered_ps = now_ps;
         let Some(link) = self.topology.links.get_mut(number as usize) else { return };
-        let Fate::Carried { at_ps, marked, held, twice, corrupt } = link.offer(now_ps, wire_bytes, capable)
+        let Fate::Carried { at_ps, marked, held, twice, corrupt } = link.offer(now_ps, wire_bytes, capable, packet.source_port)
         else {
             self.arena.free(id);
             return;

@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// Takes a packet of `wire_bytes`, or drops it.
-    pub fn offer(&mut self, now_ps: u64, wire_bytes: u64, ecn_capable: bool) -> Fate {
+    pub fn offer(&mut self, now_ps: u64, wire_bytes: u64, ecn_capable: bool, source_port: u16) -> Fate {
         if wire_bytes > self.config.mtu_bytes {
             self.counters.too_large += 1;
             return Fate::Gone;
@@ -163,7 +163,8 @@ impl Link {
         self.free_ps = self.free_ps.max(now_ps) + self.config.rate.time_ps(wire_bytes);
         self.counters.packets += 1;
         self.counters.bytes += wire_bytes;
-        let lost = self.state.next(&self.faults.loss, &mut self.random);
+        let faulty = self.faults.meet(source_port);
+        let lost = faulty && self.state.next(&self.faults.loss, &mut self.random);
         if lost || self.blackhole || !self.up {
             self.counters.lost += 1;
             return Fate::Gone;
@@ -171,9 +172,9 @@ impl Link {
         let jitter_ps =
             if self.config.jitter_ps == 0 { 0 } else { self.random.below(self.config.jitter_ps) };
         let due_ps = self.free_ps + self.config.delay_ps + jitter_ps;
-        let held = self.faults.reordering.draw(&mut self.random);
-        let twice = self.faults.duplication.draw(&mut self.random);
-        let corrupt = self.faults.corruption.draw(&mut self.random);
+        let held = faulty && self.faults.reordering.draw(&mut self.random);
+        let twice = faulty && self.faults.duplication.draw(&mut self.random);
+        let corrupt = faulty && self.faults.corruption.draw(&mut self.random);
         let at_ps = if held {
             due_ps + self.random.below(self.faults.reorder_ps.max(1))
         } else {
@@ -246,20 +247,20 @@ mod tests {
     fn packets_leave_one_after_the_other() {
         let mut link = link(Marking::Off);
         // 8 Gb/s: one byte takes 1 ns.
-        assert_eq!(arrival(link.offer(0, 1_000, true)), 2 * US);
-        assert_eq!(arrival(link.offer(0, 1_000, true)), 3 * US);
+        assert_eq!(arrival(link.offer(0, 1_000, true, 1)), 2 * US);
+        assert_eq!(arrival(link.offer(0, 1_000, true, 1)), 3 * US);
         assert_eq!(link.backlog_bytes(US / 2), 1_500);
-        assert_eq!(arrival(link.offer(10 * US, 500, true)), 11 * US + US / 2);
+        assert_eq!(arrival(link.offer(10 * US, 500, true, 1)), 11 * US + US / 2);
     }
 
     #[test]
     fn a_full_queue_drops_the_newest_packet_only() {
         let mut link = link(Marking::Off);
         for _ in 0..10 {
-            assert_ne!(link.offer(0, 1_000, true), Fate::Gone);
+            assert_ne!(link.offer(0, 1_000, true, 1), Fate::Gone);
         }
-        assert_eq!(link.offer(0, 1_000, true), Fate::Gone);
-        assert_ne!(link.offer(US, 1_000, true), Fate::Gone, "one has left by now");
+        assert_eq!(link.offer(0, 1_000, true, 1), Fate::Gone);
+        assert_ne!(link.offer(US, 1_000, true, 1), Fate::Gone, "one has left by now");
         assert_eq!(link.counters.overflowed, 1);
         assert_eq!(link.counters.queue_peak_bytes, 10_000);
     }
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_larger_than_the_link_carries_is_dropped() {
         let mut link = link(Marking::Off);
-        assert_eq!(link.offer(0, 1_601, true), Fate::Gone);
+        assert_eq!(link.offer(0, 1_601, true, 1), Fate::Gone);
         assert_eq!(link.counters.too_large, 1);
     }
 
@@ -276,7 +277,7 @@ mod tests {
         let mut link = link(Marking::Step(2_000));
         let marked: Vec<bool> = [true, true, true, false, true]
             .into_iter()
-            .map(|capable| matches!(link.offer(0, 1_000, capable), Fate::Carried { marked: true, .. }))
+            .map(|capable| matches!(link.offer(0, 1_000, capable, 1), Fate::Carried { marked: true, .. }))
             .collect();
         assert_eq!(marked, [false, false, true, false, true]);
     }
@@ -288,9 +289,9 @@ mod tests {
         for round in 0..4_000 {
             let now_ps = round * 100 * US;
             for _ in 0..4 {
-                link.offer(now_ps, 1_000, false);
+                link.offer(now_ps, 1_000, false, 1);
             }
-            marked += u32::from(matches!(link.offer(now_ps, 1_000, true), Fate::Carried { marked: true, .. }));
+            marked += u32::from(matches!(link.offer(now_ps, 1_000, true, 1), Fate::Carried { marked: true, .. }));
         }
         assert!((1_850..2_150).contains(&marked), "4,000 bytes are half way up: {marked}");
     }
@@ -299,18 +300,18 @@ mod tests {
     fn jitter_keeps_the_order_and_reordering_does_not() {
         let mut link = link(Marking::Off);
         link.config.jitter_ps = 50 * US;
-        let times: Vec<u64> = (0..50).map(|n| arrival(link.offer(n * 2 * US, 1_000, true))).collect();
+        let times: Vec<u64> = (0..50).map(|n| arrival(link.offer(n * 2 * US, 1_000, true, 1))).collect();
         assert!(times.is_sorted());
         link.faults.reordering = Probability::new(0.5);
         link.faults.reorder_ps = 50 * US;
-        let times: Vec<u64> = (50..100).map(|n| arrival(link.offer(n * 2 * US, 1_000, true))).collect();
+        let times: Vec<u64> = (50..100).map(|n| arrival(link.offer(n * 2 * US, 1_000, true, 1))).collect();
         assert!(!times.is_sorted());
     }
 
     #[test]
     fn a_slower_rate_applies_to_what_waits() {
         let mut link = link(Marking::Off);
-        link.offer(0, 1_000, true);
+        link.offer(0, 1_000, true, 1);
         link.set_rate(0, Rate::gbps(4.0));
         assert_eq!(link.free_ps(), 2 * US);
     }

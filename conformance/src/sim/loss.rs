@@ -47,8 +47,21 @@ pub struct LinkFaults {
     pub reordering: Probability,
     /// How long at most, ps.
     pub reorder_ps: u64,
+    /// Only packets meet these faults whose source port, divided by the first number, leaves the second.
+    pub only: Option<(u16, u16)>,
     /// Packets with one byte changed. Only with checksums does it make sense.
     pub corruption: Probability,
+}
+
+impl LinkFaults {
+    /// Whether packets of this source port meet the faults.
+    #[must_use]
+    pub const fn meet(&self, source_port: u16) -> bool {
+        match self.only {
+            Some((divisor, remainder)) if divisor > 0 => source_port % divisor == remainder,
+            _ => true,
+        }
+    }
 }
 
 /// The memory of a loss process.

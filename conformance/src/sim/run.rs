@@ -1,5 +1,6 @@
 //! One run: build, connect, come to rest, do the work, check every byte, count.
 
+use std::collections::BTreeMap;
 use std::time::Instant as WallClock;
 
 use super::fabric::{Fabric, FabricCounters, Pause, Scheduled};
@@ -63,6 +64,7 @@ struct Runner {
     expected: Vec<u64>,
     before: Vec<FlowStats>,
     placed_before: u64,
+    dropped_before: BTreeMap<&'static str, u64>,
     start_ps: u64,
     hosts: u32,
     faults: Vec<String>,
@@ -92,6 +94,7 @@ impl Runner {
             expected: vec![0; hosts as usize],
             before: Vec::new(),
             placed_before: 0,
+            dropped_before: BTreeMap::new(),
             start_ps: 0,
             hosts,
             faults: Vec::new(),
@@ -128,6 +131,7 @@ impl Runner {
         self.fabric.topology.links.iter_mut().for_each(|link| link.counters = super::link::LinkCounters::default());
         self.before = self.stats();
         self.placed_before = self.placed_bytes();
+        self.dropped_before = self.dropped();
         self.start_ps = self.fabric.now_ps();
         let events = self.fabric.events();
         let schedule = std::mem::take(&mut self.schedule);
@@ -223,9 +227,19 @@ impl Runner {
         counts.into_iter().max().unwrap_or(0)
     }
 
+    /// Packets that transports dropped, by reason.
+    fn dropped(&mut self) -> BTreeMap<&'static str, u64> {
+        let mut sum = BTreeMap::new();
+        for host in 0..self.hosts {
+            for (reason, count) in self.fabric.transport(host).map(|one| one.dropped()).unwrap_or_default() {
+                *sum.entry(reason).or_default() += count;
+            }
+        }
+        sum
+    }
+
     /// Compares what was placed with what was posted.
     fn check(&mut self) {
-        let mut dropped = std::collections::BTreeMap::<&str, u64>::new();
         for host in 0..self.hosts {
             let expected = self.expected.get(host as usize).copied().unwrap_or(0);
             let Some(transport) = self.fabric.transport(host) else { continue };
@@ -236,13 +250,15 @@ impl Runner {
             if misplaced > 0 {
                 self.faults.push(format!("host {host}: {misplaced} payloads came to a wrong place"));
             }
-            for (reason, count) in self.fabric.transport(host).map(|one| one.dropped()).unwrap_or_default() {
-                *dropped.entry(reason).or_default() += count;
-            }
         }
         // Corrupted packets are the only ones that a sound transport drops in a fabric that corrupts.
+        let mut dropped = self.dropped();
         dropped.retain(|reason, _| !matches!(*reason, "Checksum" | "Malformed" | "Version"));
         for (reason, count) in dropped {
+            let count = count - self.dropped_before.get(reason).copied().unwrap_or(0);
+            if count == 0 {
+                continue;
+            }
             self.faults.push(format!("{count} packets were dropped on arrival: {reason}"));
         }
     }

@@ -13,7 +13,7 @@ use crate::sim::link::{LinkConfig, Marking};
 use crate::sim::loss::{LinkFaults, Loss};
 use crate::sim::run::Plan;
 use crate::sim::topology::{LeafSpine, Topology};
-use crate::sim::transport::{MetaRoce, MetaRoceOptions, Transport};
+use crate::sim::transport::{Dcqcn, MetaRoce, MetaRoceOptions, RoceOptions, RoceV2, Transport};
 use crate::sim::units::{MS, NS, Probability, Rate, US, from_f64, to_f64};
 use crate::sim::workload::{Flow, RingAllReduce, Streams, Workload};
 
@@ -104,7 +104,7 @@ fn demands(spec: &Spec, hosts: u32) -> (u32, u64) {
 fn transports(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
     match spec.transport.kind {
         TransportKind::Metaroce => metaroce(spec, hosts, seed),
-        TransportKind::Rocev2 => Err(ScenarioError("RoCEv2 is not there yet".to_owned())),
+        TransportKind::Rocev2 => Ok(rocev2(spec, hosts, seed)),
     }
 }
 
@@ -120,6 +120,16 @@ fn metaroce(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transport>
     let keys: Rc<[RegionKey]> = endpoints.iter().map(MetaRoce::key).collect();
     endpoints.iter_mut().for_each(|endpoint| endpoint.set_keys(Rc::clone(&keys)));
     Ok(endpoints.into_iter().map(|endpoint| Box::new(endpoint) as Box<dyn Transport>).collect())
+}
+
+fn rocev2(spec: &Spec, hosts: u32, seed: u64) -> Vec<Box<dyn Transport>> {
+    let options = RoceOptions {
+        payload_bytes: u32::from(spec.transport.mtu_bytes.saturating_sub(80).max(256)),
+        timeout_ps: scaled(spec.transport.rto_us.max(4.0 * spec.fabric.rtt_us), US),
+        dcqcn: Dcqcn::for_line(from_f64(spec.fabric.gbps * 1e9)),
+        seed,
+    };
+    (0..hosts).map(|host| Box::new(RoceV2::new(host, options)) as Box<dyn Transport>).collect()
 }
 
 fn config(fabric: &FabricSpec, wanted: &TransportSpec) -> Config {
@@ -222,6 +232,7 @@ fn link_faults(fault: &FaultSpec) -> LinkFaults {
         duplication: Probability::new(fault.duplication),
         reordering: Probability::new(fault.reordering),
         reorder_ps: scaled(fault.reorder_us, US),
+        only: (fault.path_of > 0).then_some((fault.path_of, fault.path)),
         corruption: Probability::new(fault.corruption),
     }
 }

@@ -204,6 +204,13 @@ pub struct FaultSpec {
     /// How long at most, µs.
     #[serde(default)]
     pub reorder_us: f64,
+    /// With `path_of`: only packets whose source port leaves this remainder. Neighbouring paths have neighbouring
+    /// ports, so of `path_of` paths that is one.
+    #[serde(default)]
+    pub path: u16,
+    /// Paths of which `path` is one; 0 for faults that meet all packets.
+    #[serde(default)]
+    pub path_of: u16,
     /// Packets with a byte changed; wants `transport.checksums`.
     #[serde(default)]
     pub corruption: f64,

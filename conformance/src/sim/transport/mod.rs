@@ -1,9 +1,13 @@
 //! What runs on the hosts: the real core, and models of other transports to compare it with.
 
+mod dcqcn;
 mod metaroce;
+mod roce;
 
 
+pub use dcqcn::{Dcqcn, Reaction};
 pub use metaroce::{MetaRoce, MetaRoceOptions};
+pub use roce::{RoceOptions, RoceV2};
 
 
 use super::packet::{Arena, Packet, PacketId};
