@@ -9,7 +9,7 @@ use super::packet::{Arena, PacketId};
 use super::queue::{EventQueue, Happening};
 use super::topology::{Node, Topology, ecmp};
 use super::transport::{Message, Notice, Transport};
-use super::units::Rate;
+use super::units::{NS, Rate};
 use crate::Random;
 
 /// Something done to links at a given time.
@@ -334,7 +334,7 @@ impl Fabric {
         }
         let Some(host) = self.hosts.get_mut(number as usize) else { return };
         if let Some(at_ps) = host.transport.next_deadline_ps() {
-            let at_ps = at_ps.max(now_ps + 1);
+            let at_ps = at_ps.max(now_ps + NS);
             if at_ps < host.timer_ps {
                 host.timer_ps = at_ps;
                 self.queue.push(at_ps, Happening::Timer(number));

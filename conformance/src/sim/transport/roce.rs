@@ -45,6 +45,8 @@ pub struct RoceV2 {
     notices: VecDeque<Notice>,
     covered: u64,
     placed_bytes: u64,
+    /// When it was last asked for packets.
+    now_ps: u64,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl RoceV2 {
             notices: VecDeque::new(),
             covered: 0,
             placed_bytes: 0,
+            now_ps: 0,
         }
     }
 
@@ -270,6 +273,7 @@ impl Transport for RoceV2 {
     }
 
     fn poll(&mut self, now_ps: u64, arena: &mut Arena, most: usize, out: &mut Vec<PacketId>) {
+        self.now_ps = now_ps;
         while out.len() < most {
             let Some((peer, header)) = self.answers.pop_front() else { break };
             let source_port = self.source_port(peer);
@@ -295,11 +299,12 @@ impl Transport for RoceV2 {
     }
 
     fn next_deadline_ps(&mut self) -> Option<u64> {
-        let timeout_ps = self.options.timeout_ps;
+        let (timeout_ps, now_ps) = (self.options.timeout_ps, self.now_ps);
         let of = |sender: &Sender| {
             let busy = sender.oldest < sender.end;
             let timeout = (sender.oldest < sender.next).then_some(sender.progress_ps + timeout_ps);
-            let pace = (sender.next < sender.end).then_some(sender.pace_ps);
+            // What the pace allows by now goes when the line is free: that is no matter of time.
+            let pace = (sender.next < sender.end && sender.pace_ps > now_ps).then_some(sender.pace_ps);
             let reaction = if busy { sender.reaction.deadline_ps() } else { None };
             timeout.into_iter().chain(pace).chain(reaction).min()
         };
