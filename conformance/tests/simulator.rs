@@ -1,17 +1,23 @@
 //! The simulator as a whole: the same twice, every byte right, and each effect where it was asked for.
 #![cfg(feature = "cli")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests, which fail by panicking"
+)]
 
 use metaroce_conformance::sim::metrics::Outcome;
 use metaroce_conformance::sim::scenario::Scenario;
+use metaroce_conformance::sim::units::ratio;
 
-const BASE: &str = r#"
+const BASE: &str = r"
 [fabric]
 leaves = 2
 hosts_per_leaf = 2
 spines = 4
 gbps = 100.0
 rtt_us = 10.0
-"#;
+";
 
 fn run(rest: &str, seed: u64) -> Outcome {
     let scenario = Scenario::parse("test", &format!("{BASE}{rest}")).unwrap();
@@ -59,7 +65,7 @@ fn losses_are_as_many_as_asked_for_and_each_is_made_good_once() {
     let rest = "[workload]\nkind = \"stream\"\nmib = 32.0\nmessage_kib = 512.0\n\
                 [fault]\nfrom = \"leaf0\"\nto = \"spine*\"\nloss = 0.02\n";
     let outcome = right(rest, 3);
-    let rate = outcome.lost as f64 / outcome.sum.packets_sent as f64;
+    let rate = ratio(outcome.lost, outcome.sum.packets_sent);
     assert!((rate - 0.02).abs() < 0.005, "{rate}");
     let again = outcome.sum.retransmitted + outcome.sum.retransmitted_by_timeout;
     assert!(again <= outcome.lost && again + 20 >= outcome.lost, "{again} for {}", outcome.lost);
@@ -67,9 +73,8 @@ fn losses_are_as_many_as_asked_for_and_each_is_made_good_once() {
 
 #[test]
 fn loss_of_one_path_spares_the_others() {
-    let rest = format!(
-        "{STREAM}[fault]\nfrom = \"leaf0\"\nto = \"spine*\"\nloss = 1.0\npath = 2\npath_of = 8\n"
-    );
+    let rest =
+        format!("{STREAM}[fault]\nfrom = \"leaf0\"\nto = \"spine*\"\nloss = 1.0\npath = 2\npath_of = 8\n");
     let outcome = right(&rest, 1);
     assert!(outcome.lost > 0);
     assert!(outcome.slowdown() < 4.0, "{}", outcome.slowdown());
@@ -106,7 +111,8 @@ fn roce_goes_back_and_metaroce_does_not() {
 
 #[test]
 fn the_signal_of_a_message_is_its_latency() {
-    let outcome = right("[workload]\nkind = \"signals\"\nmib = 0.001\nmessage_kib = 0.0625\noutstanding = 1\n", 1);
+    let outcome =
+        right("[workload]\nkind = \"signals\"\nmib = 0.001\nmessage_kib = 0.0625\noutstanding = 1\n", 1);
     assert_eq!(outcome.latencies_ps.len(), 16);
     assert!((10.0..12.0).contains(&outcome.latency_us(50)), "{}", outcome.latency_us(50));
 }

@@ -136,7 +136,11 @@ fn replay(arguments: &ReplayArguments) -> anyhow::Result<bool> {
         tables::print_suite(&suite);
         tables::print_flows(&again);
     }
-    eprintln!("hash {:016x}: {}", again.hash, if same { "both runs were the same" } else { "THE RUNS DIFFER" });
+    eprintln!(
+        "hash {:016x}: {}",
+        again.hash,
+        if same { "both runs were the same" } else { "THE RUNS DIFFER" }
+    );
     Ok(same && again.faults.is_empty())
 }
 

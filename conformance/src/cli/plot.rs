@@ -24,7 +24,9 @@ pub fn write(suite: &Suite, directory: &Path) -> anyhow::Result<()> {
         draw(&directory.join(format!("{name}.svg")), &axes, &curves)?;
     }
     for (number, (case, result)) in suite.scenario.cases.iter().zip(&suite.results).enumerate() {
-        let Some(outcome) = result.outcomes.first().filter(|outcome| outcome.samples.len() > 2) else { continue };
+        let Some(outcome) = result.outcomes.first().filter(|outcome| outcome.samples.len() > 2) else {
+            continue;
+        };
         let title = format!("{name}, {}", case.name);
         let time = |y| Axes { title: &title, x: "µs", y, logarithmic: false };
         let file = |what: &str| directory.join(format!("{name}-{}-{what}.svg", number + 1));
@@ -111,12 +113,17 @@ fn draw(file: &Path, axes: &Axes<'_>, curves: &[Curve]) -> anyhow::Result<()> {
             chart.configure_mesh().x_desc(axes.x).y_desc(axes.y).light_line_style(WHITE).draw()?;
             for (number, (label, points)) in curves.iter().enumerate() {
                 let colour = Palette99::pick(number).to_rgba();
-                chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?.label(label).legend(
-                    move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)),
-                );
+                chart
+                    .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+                    .label(label)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
             }
             if curves.len() > 1 {
-                chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+                chart
+                    .configure_series_labels()
+                    .background_style(WHITE.mix(0.8))
+                    .border_style(BLACK)
+                    .draw()?;
             }
         }};
     }

@@ -219,7 +219,8 @@ impl Fabric {
         }
         self.counters.hops += 1;
         let what = (u64::from(number) << 32) ^ u64::from(packet.source_port) ^ packet.datagram_bytes() << 16;
-        self.counters.hash = (self.counters.hash.rotate_left(7) ^ now_ps ^ what).wrapping_mul(0x100_0000_01b3);
+        self.counters.hash =
+            (self.counters.hash.rotate_left(7) ^ now_ps ^ what).wrapping_mul(0x100_0000_01b3);
         match link.to {
             Node::Switch(switch) => {
                 let route = self.choose(switch, id);
@@ -263,7 +264,8 @@ impl Fabric {
         let (wire_bytes, capable) = (packet.wire_bytes(), packet.ecn != Ecn::NotEct);
         packet.entered_ps = now_ps;
         let Some(link) = self.topology.links.get_mut(number as usize) else { return };
-        let Fate::Carried { at_ps, marked, held, twice, corrupt } = link.offer(now_ps, wire_bytes, capable, packet.source_port)
+        let Fate::Carried { at_ps, marked, held, twice, corrupt } =
+            link.offer(now_ps, wire_bytes, capable, packet.source_port)
         else {
             self.arena.free(id);
             return;
@@ -344,7 +346,9 @@ impl Fabric {
 
     fn on_schedule(&mut self, entry: u32) {
         let now_ps = self.now_ps;
-        let Some(Scheduled { links, action, .. }) = self.schedule.get(entry as usize).cloned() else { return };
+        let Some(Scheduled { links, action, .. }) = self.schedule.get(entry as usize).cloned() else {
+            return;
+        };
         for number in links {
             let Some(link) = self.link(number) else { continue };
             match action {

@@ -169,8 +169,7 @@ impl Link {
             self.counters.lost += 1;
             return Fate::Gone;
         }
-        let jitter_ps =
-            if self.config.jitter_ps == 0 { 0 } else { self.random.below(self.config.jitter_ps) };
+        let jitter_ps = if self.config.jitter_ps == 0 { 0 } else { self.random.below(self.config.jitter_ps) };
         let due_ps = self.free_ps + self.config.delay_ps + jitter_ps;
         let held = faulty && self.faults.reordering.draw(&mut self.random);
         let twice = faulty && self.faults.duplication.draw(&mut self.random);
@@ -291,7 +290,8 @@ mod tests {
             for _ in 0..4 {
                 link.offer(now_ps, 1_000, false, 1);
             }
-            marked += u32::from(matches!(link.offer(now_ps, 1_000, true, 1), Fate::Carried { marked: true, .. }));
+            marked +=
+                u32::from(matches!(link.offer(now_ps, 1_000, true, 1), Fate::Carried { marked: true, .. }));
         }
         assert!((1_850..2_150).contains(&marked), "4,000 bytes are half way up: {marked}");
     }

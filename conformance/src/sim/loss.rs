@@ -88,7 +88,7 @@ impl LossState {
 mod tests {
     use super::*;
 
-    fn run(loss: Loss, packets: usize) -> (f64, f64) {
+    fn run(loss: Loss, packets: u32) -> (f64, f64) {
         let mut state = LossState::default();
         let mut random = Random::new(11);
         let (mut lost, mut bursts, mut before) = (0u32, 0u32, false);
@@ -98,7 +98,7 @@ mod tests {
             bursts += u32::from(now && !before);
             before = now;
         }
-        (f64::from(lost) / packets as f64, f64::from(lost) / f64::from(bursts.max(1)))
+        (f64::from(lost) / f64::from(packets), f64::from(lost) / f64::from(bursts.max(1)))
     }
 
     #[test]

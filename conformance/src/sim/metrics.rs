@@ -115,9 +115,8 @@ impl Outcome {
                 settled = Some(sample.at_ps);
             }
         }
-        settled.map_or(f64::INFINITY, |at_ps| {
-            ratio(at_ps.saturating_sub(self.rtt_ps / 2), self.rtt_ps.max(1))
-        })
+        settled
+            .map_or(f64::INFINITY, |at_ps| ratio(at_ps.saturating_sub(self.rtt_ps / 2), self.rtt_ps.max(1)))
     }
 
     /// Median of Jain's index over allowed rates from `from_rtts` base RTTs on until four fifths of the run.

@@ -106,7 +106,9 @@ impl Runner {
     fn open(&mut self) -> bool {
         let mut pairs = self.pairs.clone();
         // One connection serves both directions.
-        pairs.iter_mut().for_each(|pair| *pair = (pair.0.min(pair.1), pair.0.max(pair.1)));
+        for pair in &mut pairs {
+            *pair = (pair.0.min(pair.1), pair.0.max(pair.1));
+        }
         pairs.sort_unstable();
         pairs.dedup();
         for (from, to) in pairs {
@@ -128,7 +130,11 @@ impl Runner {
 
     fn work(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Outcome {
         self.fabric.counters = FabricCounters::default();
-        self.fabric.topology.links.iter_mut().for_each(|link| link.counters = super::link::LinkCounters::default());
+        self.fabric
+            .topology
+            .links
+            .iter_mut()
+            .for_each(|link| link.counters = super::link::LinkCounters::default());
         self.before = self.stats();
         self.placed_before = self.placed_bytes();
         self.dropped_before = self.dropped();

@@ -111,14 +111,16 @@ fn transports(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transpor
 fn metaroce(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
     let (fabric, wanted) = (&spec.fabric, &spec.transport);
     let (peers, receives) = demands(spec, hosts);
-    let options = MetaRoceOptions { config: config(fabric, wanted), limits: limits(spec, peers, receives), receives };
+    let options =
+        MetaRoceOptions { config: config(fabric, wanted), limits: limits(spec, peers, receives), receives };
     let failed = |what| ScenarioError(format!("the endpoints can't be made: {what}"));
-    let endpoints: Result<Vec<MetaRoce>, _> = (0..hosts)
-        .map(|host| MetaRoce::new(host, &options, mix(seed, u64::from(host))))
-        .collect();
+    let endpoints: Result<Vec<MetaRoce>, _> =
+        (0..hosts).map(|host| MetaRoce::new(host, &options, mix(seed, u64::from(host)))).collect();
     let mut endpoints = endpoints.map_err(failed)?;
     let keys: Rc<[RegionKey]> = endpoints.iter().map(MetaRoce::key).collect();
-    endpoints.iter_mut().for_each(|endpoint| endpoint.set_keys(Rc::clone(&keys)));
+    for endpoint in &mut endpoints {
+        endpoint.set_keys(Rc::clone(&keys));
+    }
     Ok(endpoints.into_iter().map(|endpoint| Box::new(endpoint) as Box<dyn Transport>).collect())
 }
 
@@ -197,7 +199,11 @@ fn workload(wanted: &WorkloadSpec, hosts: u32, seed: u64) -> Box<dyn Workload> {
 fn schedule(spec: &Spec, topology: &Topology) -> Result<Vec<Scheduled>, ScenarioError> {
     let select = |from: &str, to: &str| {
         let links = topology.select(from, to);
-        if links.is_empty() { Err(ScenarioError(format!("no link leads from {from} to {to}"))) } else { Ok(links) }
+        if links.is_empty() {
+            Err(ScenarioError(format!("no link leads from {from} to {to}")))
+        } else {
+            Ok(links)
+        }
     };
     let mut all = Vec::new();
     for fault in spec.faults.iter().chain(&spec.fault) {

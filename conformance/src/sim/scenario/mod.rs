@@ -395,6 +395,18 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_readme_can_be_read_and_built() {
+        let readme = include_str!("../../../README.md");
+        let (_, example) = readme.split_once("```toml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let scenario = Scenario::parse("example", example).unwrap();
+        assert_eq!(scenario.cases.len(), 2);
+        for case in &scenario.cases {
+            build::plan(&case.spec, 1).unwrap();
+        }
+    }
+
+    #[test]
     fn a_case_changes_only_what_it_names() {
         let text = "[fabric]\nleaves = 2\nhosts_per_leaf = 1\nspines = 1\ngbps = 100.0\nrtt_us = 10.0\n\
                     [workload]\nkind = \"stream\"\nmib = 1.0\n\

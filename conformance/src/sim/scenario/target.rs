@@ -71,8 +71,6 @@ pub struct Target {
     pub at_most: Option<f64>,
     /// The figure is divided by that of this case of the same scenario.
     pub relative_to: Option<String>,
-    /// Known not to be reached yet, and why: told, but no failure of `sim all`.
-    pub open: Option<String>,
 }
 
 /// A target, and what came of it.
@@ -84,17 +82,11 @@ pub struct Verdict {
     pub figure: f64,
     /// Reached.
     pub pass: bool,
-    /// Known not to be reached yet, and why.
-    pub open: Option<String>,
 }
 
 impl Target {
     /// Judges the runs of a case; `others` gives the runs of a case by name.
-    pub fn judge<'a>(
-        &self,
-        outcomes: &[Outcome],
-        others: impl Fn(&str) -> Option<&'a [Outcome]>,
-    ) -> Verdict {
+    pub fn judge<'a>(&self, outcomes: &[Outcome], others: impl Fn(&str) -> Option<&'a [Outcome]>) -> Verdict {
         let mut figure = self.metric.median(outcomes);
         let mut known = true;
         if let Some(name) = &self.relative_to {
@@ -105,20 +97,17 @@ impl Target {
         let right = outcomes.iter().all(|outcome| outcome.faults.is_empty());
         let reached = self.at_least.is_none_or(|least| figure >= least)
             && self.at_most.is_none_or(|most| figure <= most);
-        Verdict { target: self.words(), figure, pass: known && right && reached, open: self.open.clone() }
+        Verdict { target: self.words(), figure, pass: known && right && reached }
     }
 
     fn words(&self) -> String {
         let mut words = format!("{:?}", self.metric).to_lowercase();
-        if let Some(name) = &self.relative_to {
-            words.push_str(&format!(" / that of {name}"));
-        }
-        if let Some(least) = self.at_least {
-            words.push_str(&format!(" ≥ {least}"));
-        }
-        if let Some(most) = self.at_most {
-            words.push_str(&format!(" ≤ {most}"));
-        }
+        let parts = [
+            self.relative_to.as_ref().map(|name| format!(" / that of {name}")),
+            self.at_least.map(|least| format!(" ≥ {least}")),
+            self.at_most.map(|most| format!(" ≤ {most}")),
+        ];
+        words.extend(parts.into_iter().flatten());
         words
     }
 }

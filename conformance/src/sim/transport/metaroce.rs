@@ -135,16 +135,13 @@ impl MetaRoce {
             self.notices.push_back(Notice::Failed { peer });
             return;
         }
-        match completion.kind {
-            CompletionKind::ReceiveWrite => {
-                self.post_receive(completion.connection);
-                let id = completion.immediate.unwrap_or(0);
-                self.notices.push_back(Notice::Delivered { peer, id });
-            }
-            _ => {
-                let id = u32::try_from(completion.id).unwrap_or(u32::MAX);
-                self.notices.push_back(Notice::Sent { peer, id });
-            }
+        if completion.kind == CompletionKind::ReceiveWrite {
+            self.post_receive(completion.connection);
+            let id = completion.immediate.unwrap_or(0);
+            self.notices.push_back(Notice::Delivered { peer, id });
+        } else {
+            let id = u32::try_from(completion.id).unwrap_or(u32::MAX);
+            self.notices.push_back(Notice::Sent { peer, id });
         }
     }
 
@@ -330,7 +327,12 @@ impl Transport for MetaRoce {
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
         let counts = self.endpoint.stats().dropped;
-        DropReason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, count)| *count > 0).collect()
+        DropReason::ALL
+            .iter()
+            .map(|reason| reason.name())
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 }
 

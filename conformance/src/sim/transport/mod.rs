@@ -4,11 +4,9 @@ mod dcqcn;
 mod metaroce;
 mod roce;
 
-
 pub use dcqcn::{Dcqcn, Reaction};
 pub use metaroce::{MetaRoce, MetaRoceOptions};
 pub use roce::{RoceOptions, RoceV2};
-
 
 use super::packet::{Arena, Packet, PacketId};
 
