@@ -20,7 +20,7 @@ pub fn write(suite: &Suite, directory: &Path) -> anyhow::Result<()> {
     let name = &suite.scenario.name;
     let curves = goodput_curves(suite);
     if !curves.is_empty() {
-        let axes = Axes { title: &suite.scenario.about, x: "x", y: "goodput", logarithmic: true };
+        let axes = Axes { title: &suite.scenario.about, x: "loss", y: "goodput", logarithmic: true };
         draw(&directory.join(format!("{name}.svg")), &axes, &curves)?;
     }
     for (number, (case, result)) in suite.scenario.cases.iter().zip(&suite.results).enumerate() {

@@ -39,6 +39,13 @@ pub fn print_suite(suite: &Suite) {
             }
         }
     }
+    for (case, result) in suite.scenario.cases.iter().zip(&suite.results) {
+        if result.outcomes.iter().any(|outcome| !outcome.latencies_ps.is_empty()) {
+            let of = |metric: Metric| metric.median(&result.outcomes);
+            let (p50_us, p99_us) = (of(Metric::P50Us), of(Metric::P99Us));
+            println!("latency, case {}: median {p50_us:.2} µs, 99 % {p99_us:.2} µs", case.name);
+        }
+    }
     let runs = || suite.results.iter().flat_map(|result| &result.outcomes);
     let wall_s: f64 = runs().map(|outcome| outcome.wall_s).sum();
     let packets = runs().map(|outcome| outcome.packets).sum::<u64>();

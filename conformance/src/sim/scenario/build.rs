@@ -32,6 +32,7 @@ pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
         workload,
         seed,
         limit_ps: scaled(spec.limit_ms, MS),
+        timed: spec.timed,
         sample_ps: (sample_ps > 0).then_some(sample_ps),
     })
 }

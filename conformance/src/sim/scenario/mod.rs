@@ -59,6 +59,9 @@ pub struct Spec {
     /// Virtual time after which the run counts as stuck, ms.
     #[serde(default = "limit_ms")]
     pub limit_ms: f64,
+    /// The run may end there: then what was placed by then counts, and not all is checked.
+    #[serde(default)]
+    pub timed: bool,
     /// Curves are sampled that often, µs; 0 for never.
     #[serde(default)]
     pub sample_us: f64,
