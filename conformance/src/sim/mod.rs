@@ -1,7 +1,7 @@
 //! A fabric in virtual time: hosts that run the real core (or a model of another transport), lines, switches, queues
 //! with congestion marks, faults, failures on schedule; and workloads, with their ideal times.
 //!
-//! Everything is integer and follows from one seed: equal runs have equal [hashes](Outcome::hash). A [`Scenario`] says
+//! Everything is integer and follows from one seed: equal runs have equal [hashes](Outcome::hash). A `Scenario` (feature `cli`) says
 //! what to build and do, in TOML; [`Plan`] is the same in code.
 //!
 //! ## What the model is, and is not
