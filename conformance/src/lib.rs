@@ -7,6 +7,7 @@ mod memory;
 pub mod model;
 mod network;
 mod random;
+pub mod sim;
 pub mod spec;
 pub mod trace;
 

@@ -1,0 +1,162 @@
+//! The program's commands.
+
+mod json;
+mod plot;
+mod suite;
+mod tables;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use metaroce_conformance::sim::Scenario;
+
+use suite::Suite;
+
+/// Simulates MetaRoCE over fabrics that lose, mark and fail, and says whether its targets are reached.
+#[derive(Debug, Parser)]
+#[command(version, name = "metaroce-conformance")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run scenarios: those that come with the program by name, `all` of them, or a TOML file of your own.
+    Sim(SimArguments),
+    /// Run one case with one seed, twice: all its figures, and whether both runs were the same.
+    Replay(ReplayArguments),
+}
+
+#[derive(Debug, Args)]
+struct SimArguments {
+    /// Names, `all`, or paths of TOML files.
+    #[arg(required_unless_present = "list")]
+    scenarios: Vec<String>,
+    /// List the scenarios that come with the program, and their cases.
+    #[arg(long)]
+    list: bool,
+    /// Run each case with so many seeds; figures are medians.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only cases whose name contains this.
+    #[arg(long)]
+    case: Option<String>,
+    /// Runs at a time; as many as there are cores if absent.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write plots as SVG into this directory.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ReplayArguments {
+    /// Name of a scenario, or path of a TOML file.
+    scenario: String,
+    /// The case; the first whose name contains this.
+    case: String,
+    /// The seed.
+    seed: u64,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the arguments say. Returns whether all targets were reached.
+///
+/// # Errors
+/// If a scenario can't be read or built, or a file not be written.
+pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+    match &arguments.command {
+        Command::Sim(arguments) => sim(arguments),
+        Command::Replay(arguments) => replay(arguments),
+    }
+}
+
+fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
+    if arguments.list {
+        tables::print_list(&Scenario::catalog()?);
+        return Ok(true);
+    }
+    let mut scenarios = Vec::new();
+    for name in &arguments.scenarios {
+        scenarios.extend(find(name)?);
+    }
+    if let Some(part) = &arguments.case {
+        for scenario in &mut scenarios {
+            scenario.cases.retain(|case| case.name.contains(part));
+        }
+        scenarios.retain(|scenario| !scenario.cases.is_empty());
+        if scenarios.is_empty() {
+            bail!("no case has a name that contains {part:?}");
+        }
+    }
+    let seeds: Vec<u64> = (arguments.seed..).take(usize::try_from(arguments.seeds)?).collect();
+    let mut reached = true;
+    let mut documents = Vec::new();
+    for scenario in scenarios {
+        let suite = Suite::run(scenario, &seeds, arguments.jobs)?;
+        reached &= suite.reached();
+        if let Some(directory) = &arguments.svg {
+            plot::write(&suite, directory)?;
+        }
+        if arguments.json {
+            documents.push(json::document(&suite));
+        } else {
+            tables::print_suite(&suite);
+        }
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&documents)?);
+    }
+    Ok(reached)
+}
+
+fn replay(arguments: &ReplayArguments) -> anyhow::Result<bool> {
+    let Some(mut scenario) = find(&arguments.scenario)?.into_iter().next() else {
+        bail!("no such scenario");
+    };
+    let case = scenario.cases.iter().find(|case| case.name.contains(&arguments.case)).cloned();
+    let case = case.with_context(|| format!("no case has a name that contains {:?}", arguments.case))?;
+    scenario.cases = vec![case.clone()];
+    let suite = Suite::run(scenario, &[arguments.seed], None)?;
+    let again = case.run(arguments.seed, &mut |_, _| {})?;
+    let same = suite.results.iter().flat_map(|result| &result.outcomes).all(|one| one.hash == again.hash);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&json::document(&suite))?);
+    } else {
+        tables::print_suite(&suite);
+        tables::print_flows(&again);
+    }
+    eprintln!(
+        "hash {:016x}: {}",
+        again.hash,
+        if same { "both runs were the same" } else { "THE RUNS DIFFER" }
+    );
+    Ok(same && again.faults.is_empty())
+}
+
+/// The scenarios that a name or a path stands for.
+fn find(name: &str) -> anyhow::Result<Vec<Scenario>> {
+    if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
+        let text = std::fs::read_to_string(name).with_context(|| format!("can't read {name}"))?;
+        let stem = Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
+        return Ok(vec![Scenario::parse(&stem, &text)?]);
+    }
+    let mut catalog = Scenario::catalog()?;
+    if name != "all" {
+        catalog.retain(|scenario| scenario.name == name);
+    }
+    if catalog.is_empty() {
+        bail!("no scenario is called {name:?}: see `sim --list`, or give the path of a .toml file");
+    }
+    Ok(catalog)
+}

@@ -1,0 +1,137 @@
+//! Plots, as SVG.
+
+use std::path::Path;
+
+use anyhow::Context;
+use metaroce_conformance::sim::Outcome;
+use metaroce_conformance::sim::scenario::Metric;
+use metaroce_conformance::sim::units::{US, ratio, to_f64};
+use plotters::prelude::*;
+
+use super::suite::Suite;
+
+/// A named curve.
+type Curve = (String, Vec<(f64, f64)>);
+
+/// Writes what there is to see: the goodput of the cases over their x, and for each case with samples the throughput
+/// and the windows over time, of its first seed.
+pub fn write(suite: &Suite, directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
+    let name = &suite.scenario.name;
+    let curves = goodput_curves(suite);
+    if !curves.is_empty() {
+        let axes = Axes { title: &suite.scenario.about, x: "loss", y: "goodput", logarithmic: true };
+        draw(&directory.join(format!("{name}.svg")), &axes, &curves)?;
+    }
+    for (number, (case, result)) in suite.scenario.cases.iter().zip(&suite.results).enumerate() {
+        let Some(outcome) = result.outcomes.first().filter(|outcome| outcome.samples.len() > 2) else {
+            continue;
+        };
+        let title = format!("{name}, {}", case.name);
+        let time = |y| Axes { title: &title, x: "µs", y, logarithmic: false };
+        let file = |what: &str| directory.join(format!("{name}-{}-{what}.svg", number + 1));
+        draw(&file("throughput"), &time("Gb/s placed"), &[throughput(outcome)])?;
+        draw(&file("windows"), &time("KiB, window of each path of the first flow"), &windows(outcome))?;
+        draw(&file("rates"), &time("Gb/s allowed, first flows"), &rates(outcome))?;
+    }
+    Ok(())
+}
+
+/// Cases with an x: one curve for each part of a name before a colon (`metaroce: 1 %`).
+fn goodput_curves(suite: &Suite) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for (case, result) in suite.scenario.cases.iter().zip(&suite.results) {
+        let Some(x) = case.spec.x else { continue };
+        let label = case.name.split_once(": ").map_or("metaroce", |(label, _)| label);
+        let point = (x, Metric::Goodput.median(&result.outcomes));
+        match curves.iter_mut().find(|(known, _)| known == label) {
+            Some((_, points)) => points.push(point),
+            None => curves.push((label.to_owned(), vec![point])),
+        }
+    }
+    curves
+}
+
+fn throughput(outcome: &Outcome) -> Curve {
+    let pairs = outcome.samples.iter().zip(outcome.samples.iter().skip(1));
+    let rate = |(before, after): (&_, &_)| {
+        let (before, after): (&metaroce_conformance::sim::metrics::Sample, &_) = (before, after);
+        let after: &metaroce_conformance::sim::metrics::Sample = after;
+        let bytes = after.placed_bytes - before.placed_bytes;
+        (ratio(after.at_ps, US), 8_000.0 * ratio(bytes, after.at_ps - before.at_ps))
+    };
+    ("all hosts".to_owned(), pairs.map(rate).collect())
+}
+
+fn windows(outcome: &Outcome) -> Vec<Curve> {
+    let paths = outcome.samples.iter().map(|sample| sample.paths.len()).max().unwrap_or(0);
+    (0..paths)
+        .map(|path| {
+            let point = |sample: &metaroce_conformance::sim::metrics::Sample| {
+                sample.paths.get(path).map(|at| (ratio(sample.at_ps, US), ratio(at.window_bytes, 1 << 10)))
+            };
+            (format!("path {path}"), outcome.samples.iter().filter_map(point).collect())
+        })
+        .collect()
+}
+
+fn rates(outcome: &Outcome) -> Vec<Curve> {
+    let flows = outcome.samples.iter().map(|sample| sample.allowed_bps.len()).max().unwrap_or(0);
+    (0..flows)
+        .map(|flow| {
+            let point = |sample: &metaroce_conformance::sim::metrics::Sample| {
+                sample.allowed_bps.get(flow).map(|&rate| (ratio(sample.at_ps, US), to_f64(rate) / 1e9))
+            };
+            (format!("flow {flow}"), outcome.samples.iter().filter_map(point).collect())
+        })
+        .collect()
+}
+
+struct Axes<'a> {
+    title: &'a str,
+    x: &'a str,
+    y: &'a str,
+    logarithmic: bool,
+}
+
+fn draw(file: &Path, axes: &Axes<'_>, curves: &[Curve]) -> anyhow::Result<()> {
+    let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let (right, top) = (most(&mut points().map(|point| point.0)), most(&mut points().map(|point| point.1)));
+    let left = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+    if !left.is_finite() || right <= left {
+        return Ok(());
+    }
+    let root = SVGBackend::new(file, (800, 480)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut builder = ChartBuilder::on(&root);
+    builder.caption(axes.title, ("sans-serif", 16)).margin(12).x_label_area_size(36).y_label_area_size(56);
+    let height = 0.0..top.max(1e-9) * 1.05;
+    macro_rules! plot {
+        ($chart:expr) => {{
+            let mut chart = $chart;
+            chart.configure_mesh().x_desc(axes.x).y_desc(axes.y).light_line_style(WHITE).draw()?;
+            for (number, (label, points)) in curves.iter().enumerate() {
+                let colour = Palette99::pick(number).to_rgba();
+                chart
+                    .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
+                    .label(label)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+            }
+            if curves.len() > 1 {
+                chart
+                    .configure_series_labels()
+                    .background_style(WHITE.mix(0.8))
+                    .border_style(BLACK)
+                    .draw()?;
+            }
+        }};
+    }
+    if axes.logarithmic {
+        plot!(builder.build_cartesian_2d((left..right).log_scale(), height)?);
+    } else {
+        plot!(builder.build_cartesian_2d(left..right, height)?);
+    }
+    root.present().with_context(|| format!("can't write {}", file.display()))?;
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! The fabric in motion: the loop over events, switches, hosts, and the schedule of failures.
+
+use metaroce_core::Ecn;
+
+use super::host::Host;
+use super::link::{Fate, Link};
+use super::loss::LinkFaults;
+use super::packet::{Arena, PacketId};
+use super::queue::{EventQueue, Happening};
+use super::topology::{Node, Topology, ecmp};
+use super::transport::{Message, Notice, Transport};
+use super::units::{NS, Rate};
+use crate::Random;
+
+/// Something done to links at a given time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduled {
+    /// When, ps after the start of the workload.
+    pub at_ps: u64,
+    /// To which links, by number.
+    pub links: Vec<u32>,
+    /// What.
+    pub action: Action,
+}
+
+/// What is done to a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// It is cut: what is in it is lost, and the switch before it no longer chooses it.
+    Cut,
+    /// It is connected again.
+    Restore,
+    /// It loses everything from now on, unnoticed.
+    Blackhole,
+    /// No longer.
+    Unblackhole,
+    /// It goes on at another rate.
+    Rate(Rate),
+    /// Other faults.
+    Faults(LinkFaults),
+}
+
+/// What the fabric did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FabricCounters {
+    /// Packets sent by hosts.
+    pub packets: u64,
+    /// Packets handed to hosts.
+    pub delivered: u64,
+    /// Packets that crossed a link.
+    pub hops: u64,
+    /// A running hash over everything that arrived anywhere: equal runs have equal hashes.
+    pub hash: u64,
+}
+
+/// A notice, and the host that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostNotice {
+    /// The host.
+    pub host: u32,
+    /// What it is told.
+    pub notice: Notice,
+}
+
+/// Hosts, switches, links, and a clock.
+pub struct Fabric {
+    /// Links and routes.
+    pub topology: Topology,
+    /// What it did.
+    pub counters: FabricCounters,
+    hosts: Vec<Host>,
+    now_ps: u64,
+    queue: EventQueue,
+    arena: Arena,
+    schedule: Vec<Scheduled>,
+    out: Vec<PacketId>,
+    notices: Vec<HostNotice>,
+    sample_ps: Option<u64>,
+    seed: u64,
+    random: Random,
+}
+
+impl Fabric {
+    /// A fabric whose hosts run `transports`, one each.
+    #[must_use]
+    pub fn new(topology: Topology, transports: Vec<Box<dyn Transport>>, seed: u64) -> Self {
+        let hosts = (0u32..)
+            .zip(transports)
+            .map(|(host, transport)| Host::new(transport, topology.nic(host).unwrap_or(0)))
+            .collect();
+        Self {
+            topology,
+            counters: FabricCounters::default(),
+            hosts,
+            now_ps: START_PS,
+            queue: EventQueue::default(),
+            arena: Arena::default(),
+            schedule: Vec::new(),
+            out: Vec::new(),
+            notices: Vec::new(),
+            sample_ps: None,
+            seed,
+            random: Random::new(!seed),
+        }
+    }
+
+    /// The time, ps.
+    #[must_use]
+    pub const fn now_ps(&self) -> u64 {
+        self.now_ps
+    }
+
+    /// The transport of a host.
+    pub fn transport(&mut self, host: u32) -> Option<&mut (dyn Transport + 'static)> {
+        self.hosts.get_mut(host as usize).map(|host| host.transport.as_mut())
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.queue.planned()
+    }
+
+    /// Opens what `from` and `to` need for messages to each other.
+    pub fn connect(&mut self, from: u32, to: u32) {
+        let now_ps = self.now_ps;
+        for (host, peer) in [(from, to), (to, from)] {
+            if let Some(transport) = self.transport(host) {
+                transport.connect(now_ps, peer, host == from);
+            }
+            self.kick(host);
+        }
+    }
+
+    /// Whether all hosts are ready.
+    pub fn is_ready(&mut self) -> bool {
+        self.hosts.iter_mut().all(|host| host.transport.is_ready())
+    }
+
+    /// Posts a message; the sum to expect of it, or `None` if there was no room.
+    pub fn post(&mut self, from: u32, to: u32, message: Message) -> Option<u64> {
+        let now_ps = self.now_ps;
+        let expected = self.transport(from)?.post(now_ps, to, message);
+        self.kick(from);
+        expected
+    }
+
+    /// Plans actions on links, counted from now.
+    pub fn schedule(&mut self, scheduled: impl IntoIterator<Item = Scheduled>) {
+        for entry in scheduled {
+            let number = u32::try_from(self.schedule.len()).unwrap_or(u32::MAX);
+            self.queue.push(self.now_ps + entry.at_ps, Happening::Scheduled(number));
+            self.schedule.push(entry);
+        }
+    }
+
+    /// Has [`run`](Self::run) return every `period_ps`, from now on.
+    pub fn sample_every(&mut self, period_ps: u64) {
+        self.sample_ps = Some(period_ps.max(1));
+        self.queue.push(self.now_ps + period_ps.max(1), Happening::Sample);
+    }
+
+    /// Runs until somebody is told something, a sample is due, or `limit_ps` is reached. Returns `false` at the limit,
+    /// and when nothing is left to happen.
+    pub fn run(&mut self, limit_ps: u64, notices: &mut Vec<HostNotice>) -> Pause {
+        loop {
+            if !self.notices.is_empty() {
+                notices.append(&mut self.notices);
+                return Pause::Notices;
+            }
+            let Some((at_ps, happening)) = self.queue.pop(limit_ps) else {
+                self.now_ps = self.now_ps.max(limit_ps);
+                return Pause::Limit;
+            };
+            self.now_ps = at_ps;
+            match happening {
+                Happening::Lane(link) => self.on_lane(link),
+                Happening::Loose(link, packet) => self.arrive(link, packet),
+                Happening::Pull(host) => {
+                    if let Some(host) = self.hosts.get_mut(host as usize) {
+                        host.pulling = false;
+                    }
+                    self.kick(host);
+                }
+                Happening::Timer(host) => self.on_timer(host),
+                Happening::Scheduled(entry) => self.on_schedule(entry),
+                Happening::Sample => {
+                    if let Some(period_ps) = self.sample_ps {
+                        self.queue.push(self.now_ps + period_ps, Happening::Sample);
+                    }
+                    return Pause::Sample;
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, link: u32) -> Option<&mut Link> {
+        self.topology.links.get_mut(link as usize)
+    }
+
+    /// The first packet of a lane arrives, and the next one takes its place in the heap.
+    fn on_lane(&mut self, number: u32) {
+        let Some(link) = self.topology.links.get_mut(number as usize) else { return };
+        let Some((_, packet)) = link.lane.pop_front() else { return };
+        if let Some((at_ps, _)) = link.lane.front() {
+            self.queue.push(*at_ps, Happening::Lane(number));
+        }
+        self.arrive(number, packet);
+    }
+
+    fn arrive(&mut self, number: u32, id: PacketId) {
+        let now_ps = self.now_ps;
+        let Some(link) = self.topology.links.get_mut(number as usize) else { return };
+        let packet = self.arena.slot(id);
+        if link.cut_ps > packet.entered_ps {
+            link.counters.lost += 1;
+            self.arena.free(id);
+            return;
+        }
+        self.counters.hops += 1;
+        let what = (u64::from(number) << 32) ^ u64::from(packet.source_port) ^ packet.datagram_bytes() << 16;
+        self.counters.hash =
+            (self.counters.hash.rotate_left(7) ^ now_ps ^ what).wrapping_mul(0x100_0000_01b3);
+        match link.to {
+            Node::Switch(switch) => {
+                let route = self.choose(switch, id);
+                self.forward(route, id);
+            }
+            Node::Host(host) => {
+                self.counters.delivered += 1;
+                if let (Some(entry), Some(packet)) = (self.hosts.get_mut(host as usize), self.arena.get(id)) {
+                    entry.transport.handle(now_ps, packet);
+                }
+                self.arena.free(id);
+                self.kick(host);
+            }
+        }
+    }
+
+    /// The link by which a switch sends a packet on: by the hash; another, if that one is down.
+    fn choose(&mut self, switch: u32, id: PacketId) -> u32 {
+        let packet = self.arena.slot(id);
+        let (first, count) = self.topology.routes(switch, packet.to);
+        if count == 1 {
+            return first;
+        }
+        let seed = self.seed ^ u64::from(switch).wrapping_mul(0x9e6c_63d0_876a_3f35);
+        let hash = ecmp(seed, packet.from, packet.to, packet.source_port);
+        let is_up = |link: u32| self.topology.links.get(link as usize).is_some_and(|link| link.up);
+        let of = |number: u64, count: u64| u32::try_from(number % count.max(1)).unwrap_or(0);
+        let chosen = first + of(hash, u64::from(count));
+        if is_up(chosen) {
+            return chosen;
+        }
+        // Only what went over the link that is down moves.
+        let live: Vec<u32> = (first..first + count).filter(|&link| is_up(link)).collect();
+        live.get(of(hash >> 32, live.len() as u64) as usize).copied().unwrap_or(chosen)
+    }
+
+    /// Puts a packet into a link.
+    fn forward(&mut self, number: u32, id: PacketId) {
+        let now_ps = self.now_ps;
+        let packet = self.arena.slot(id);
+        let (wire_bytes, capable) = (packet.wire_bytes(), packet.ecn != Ecn::NotEct);
+        packet.entered_ps = now_ps;
+        let Some(link) = self.topology.links.get_mut(number as usize) else { return };
+        let Fate::Carried { at_ps, marked, held, twice, corrupt } =
+            link.offer(now_ps, wire_bytes, capable, packet.source_port)
+        else {
+            self.arena.free(id);
+            return;
+        };
+        if marked {
+            packet.ecn = Ecn::Ce;
+        }
+        if corrupt {
+            let at = self.random.below(packet.datagram_bytes());
+            let flip = 1u8 << self.random.below(8);
+            packet.corrupt = u32::try_from(at).ok().map(|at| (at, flip));
+        }
+        let copy = twice.then(|| self.arena.copy(id));
+        for id in std::iter::once(id).chain(copy) {
+            if held {
+                self.queue.push(at_ps, Happening::Loose(number, id));
+                continue;
+            }
+            if link.lane.is_empty() {
+                self.queue.push(at_ps, Happening::Lane(number));
+            }
+            link.lane.push_back((at_ps, id));
+        }
+    }
+
+    fn on_timer(&mut self, number: u32) {
+        let now_ps = self.now_ps;
+        let Some(host) = self.hosts.get_mut(number as usize) else { return };
+        if host.timer_ps != now_ps {
+            // An earlier one was planned later, and has been served.
+            return;
+        }
+        host.timer_ps = u64::MAX;
+        if host.transport.next_deadline_ps().is_some_and(|at_ps| at_ps <= now_ps) {
+            host.transport.handle_timeout(now_ps);
+        }
+        self.kick(number);
+    }
+
+    /// Takes what a host has to say, sends what it has to send while its line is free, and plans its next turn.
+    fn kick(&mut self, number: u32) {
+        let now_ps = self.now_ps;
+        let Some(host) = self.hosts.get_mut(number as usize) else { return };
+        while let Some(notice) = host.transport.poll_notice() {
+            self.notices.push(HostNotice { host: number, notice });
+        }
+        let nic = host.nic;
+        if !host.pulling {
+            let mut out = std::mem::take(&mut self.out);
+            loop {
+                let free_ps = self.link(nic).map_or(0, |link| link.free_ps());
+                let Some(host) = self.hosts.get_mut(number as usize) else { break };
+                if free_ps > now_ps {
+                    host.pulling = true;
+                    self.queue.push(free_ps, Happening::Pull(number));
+                    break;
+                }
+                host.transport.poll(now_ps, &mut self.arena, PULL_PACKETS, &mut out);
+                if out.is_empty() {
+                    break;
+                }
+                self.counters.packets += out.len() as u64;
+                for id in out.drain(..) {
+                    self.forward(nic, id);
+                }
+            }
+            self.out = out;
+        }
+        let Some(host) = self.hosts.get_mut(number as usize) else { return };
+        if let Some(at_ps) = host.transport.next_deadline_ps() {
+            let at_ps = at_ps.max(now_ps + NS);
+            if at_ps < host.timer_ps {
+                host.timer_ps = at_ps;
+                self.queue.push(at_ps, Happening::Timer(number));
+            }
+        }
+    }
+
+    fn on_schedule(&mut self, entry: u32) {
+        let now_ps = self.now_ps;
+        let Some(Scheduled { links, action, .. }) = self.schedule.get(entry as usize).cloned() else {
+            return;
+        };
+        for number in links {
+            let Some(link) = self.link(number) else { continue };
+            match action {
+                Action::Cut => link.cut(now_ps),
+                Action::Restore => link.restore(),
+                Action::Blackhole => link.blackhole = true,
+                Action::Unblackhole => link.blackhole = false,
+                Action::Rate(rate) => link.set_rate(now_ps, rate),
+                Action::Faults(faults) => link.faults = faults,
+            }
+        }
+    }
+}
+
+/// Why [`Fabric::run`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Hosts were told something.
+    Notices,
+    /// A sample is due.
+    Sample,
+    /// The limit is reached, or nothing is left to happen.
+    Limit,
+}
+
+/// The clock starts at 1 ms: timers look back.
+const START_PS: u64 = 1_000_000_000;
+/// Packets that a line takes from its host at a time. Their time stamps are early by up to one packet's time.
+const PULL_PACKETS: usize = 2;

@@ -1,0 +1,371 @@
+//! The real core on a simulated host.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use metaroce_core::{
+    Access, Completion, CompletionKind, Config, ConfigError, ConnectOptions, ConnectionHandle, Datagram,
+    Disposition, DropReason, Endpoint, Event, HeapStorage, Instant, Limits, Operation, PathId, PathState,
+    PathStats, Progress, ProtectionDomain, RegionKey, RegionOptions, RegisteredRegion, RemoteAddress,
+    Segment, SourcePort, Status, StreamId, TableChecksum, Transmit, WorkRequest,
+};
+
+use super::super::memory::{FLOW_BYTES, REGION_BYTES, TAG_BYTES, VirtualMemory, cover, place, tag};
+use super::super::packet::{Arena, Packet, PacketId};
+use super::super::units::{FRAMING_BYTES, NS};
+use super::{FlowStats, Message, Notice, PathSample, Transport};
+
+/// How the endpoints are set up.
+#[derive(Clone, Copy)]
+pub struct MetaRoceOptions {
+    /// Behaviour. The seed is replaced by one of the host's own.
+    pub config: Config,
+    /// Tables.
+    pub limits: Limits,
+    /// Receives kept posted for each connection, for messages of which the receiver is told.
+    pub receives: u64,
+}
+
+/// One host with the real core.
+pub struct MetaRoce {
+    host: u32,
+    endpoint: Endpoint<HeapStorage>,
+    memory: VirtualMemory,
+    region: RegisteredRegion,
+    keys: Rc<[RegionKey]>,
+    peers: BTreeMap<u32, Peer>,
+    names: BTreeMap<ConnectionHandle, u32>,
+    notices: VecDeque<Notice>,
+    batch: Vec<Transmit>,
+    scratch: Vec<u8>,
+    receives: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// `None` until its CONNECT is here.
+    connection: Option<ConnectionHandle>,
+    connected: bool,
+    /// Where the next message lies in the flow's memory.
+    next_at: u64,
+}
+
+impl MetaRoce {
+    /// The endpoint of `host`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the options are out of their ranges.
+    pub fn new(host: u32, options: &MetaRoceOptions, seed: u64) -> Result<Self, ConfigError> {
+        let config = Config { seed, ..options.config };
+        let mut endpoint = Endpoint::new(config, HeapStorage::new(&options.limits))?;
+        let region = RegionOptions {
+            length: REGION_BYTES,
+            base_address: 0,
+            access: Access::ALL,
+            domain: ProtectionDomain(0),
+        };
+        let region = endpoint.register_region(region).map_err(|_| ConfigError::Limits("regions"))?;
+        Ok(Self {
+            host,
+            endpoint,
+            memory: VirtualMemory::new(host),
+            region,
+            keys: Rc::new([]),
+            peers: BTreeMap::new(),
+            names: BTreeMap::new(),
+            notices: VecDeque::new(),
+            batch: vec![Transmit::EMPTY; BATCH],
+            scratch: vec![0; SCRATCH_BYTES],
+            receives: options.receives,
+        })
+    }
+
+    /// The key of this host's region, for all others.
+    #[must_use]
+    pub const fn key(&self) -> RegionKey {
+        self.region.key
+    }
+
+    /// Tells the keys of all hosts.
+    pub fn set_keys(&mut self, keys: Rc<[RegionKey]>) {
+        self.keys = keys;
+    }
+
+    fn peer_entry(&mut self, peer: u32) -> &mut Peer {
+        self.peers.entry(peer).or_insert(Peer { connection: None, connected: false, next_at: 0 })
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Incoming { connection, remote, .. } => {
+                    let Some(peer) = host_of(remote.ip()) else { continue };
+                    if self.endpoint.accept(now, connection, ProtectionDomain(0), &[]).is_ok() {
+                        self.peer_entry(peer).connection = Some(connection);
+                        self.names.insert(connection, peer);
+                    }
+                }
+                Event::Connected { connection } => {
+                    let Some(&peer) = self.names.get(&connection) else { continue };
+                    self.peer_entry(peer).connected = true;
+                    for _ in 0..self.receives {
+                        self.post_receive(connection);
+                    }
+                }
+                Event::Closed { connection, .. } => {
+                    if let Some(peer) = self.names.remove(&connection) {
+                        self.notices.push_back(Notice::Failed { peer });
+                    }
+                }
+                Event::Completion(completion) => self.on_completion(&completion),
+                _ => {}
+            }
+        }
+    }
+
+    fn post_receive(&mut self, connection: ConnectionHandle) {
+        // A full table is a limit that the scenario set; the flow then waits for credit.
+        let _full = self.endpoint.post_recv(connection, STREAM, 0, &[]);
+    }
+
+    fn on_completion(&mut self, completion: &Completion) {
+        let Some(&peer) = self.names.get(&completion.connection) else { return };
+        if completion.status != Status::Success {
+            self.notices.push_back(Notice::Failed { peer });
+            return;
+        }
+        if completion.kind == CompletionKind::ReceiveWrite {
+            self.post_receive(completion.connection);
+            let id = completion.immediate.unwrap_or(0);
+            self.notices.push_back(Notice::Delivered { peer, id });
+        } else {
+            let id = u32::try_from(completion.id).unwrap_or(u32::MAX);
+            self.notices.push_back(Notice::Sent { peer, id });
+        }
+    }
+
+    fn paths(&mut self, peer: u32) -> Vec<PathStats> {
+        let Some(connection) = self.peers.get(&peer).and_then(|entry| entry.connection) else {
+            return Vec::new();
+        };
+        (0..=u8::MAX).map_while(|id| self.endpoint.path_stats(connection, PathId(id))).collect()
+    }
+
+    /// Writes a descriptor into the arena, as a packet.
+    fn pack(&mut self, at: usize, arena: &mut Arena) -> Option<PacketId> {
+        let transmit = self.batch.get_mut(at)?;
+        let part = transmit.payload().first().copied();
+        let payload_length = transmit.payload_length();
+        let payload_offset = part.map_or(0, |part| part.offset);
+        if transmit.wants_checksum() {
+            let tag = tag(self.host, payload_offset);
+            let tagged = if payload_length < TAG_BYTES { 0 } else { TAG_BYTES };
+            let parts = [tag.get(..tagged)?, ZEROS.get(..payload_length - tagged)?];
+            transmit.seal(&TableChecksum, parts);
+        }
+        let to = host_of(transmit.destination.ip())?;
+        let (id, packet) = arena.allocate();
+        packet.from = self.host;
+        packet.to = to;
+        packet.source_port = match transmit.source {
+            SourcePort::Receive => PORT,
+            SourcePort::Path(port) => port,
+        };
+        packet.ecn = transmit.ecn;
+        packet.header.extend_from_slice(transmit.header());
+        packet.payload_bytes = u32::try_from(payload_length).ok()?;
+        packet.payload_offset = payload_offset;
+        packet.padding_bytes = u32::try_from(transmit.padding()).ok()?;
+        Some(id)
+    }
+
+    /// Writes the bytes of a packet as they arrive: header, tag, and what was there before, or zeros where somebody
+    /// may look. Returns how many.
+    fn unpack(&mut self, packet: &Packet) -> usize {
+        let length = usize::try_from(packet.datagram_bytes()).unwrap_or(0).min(SCRATCH_BYTES);
+        let Some(bytes) = self.scratch.get_mut(..length) else { return 0 };
+        let Some((header, rest)) = bytes.split_at_mut_checked(packet.header.len()) else { return 0 };
+        header.copy_from_slice(&packet.header);
+        if self.endpoint.config().checksum_wanted || packet.payload_bytes == 0 {
+            rest.fill(0);
+        }
+        if packet.payload_bytes as usize >= TAG_BYTES
+            && let Some(start) = rest.first_chunk_mut::<TAG_BYTES>()
+        {
+            *start = tag(packet.from, packet.payload_offset);
+        }
+        if let Some((at, flip)) = packet.corrupt
+            && let Some(byte) = bytes.get_mut(at as usize)
+        {
+            *byte ^= flip;
+        }
+        length
+    }
+}
+
+impl Transport for MetaRoce {
+    fn connect(&mut self, now_ps: u64, peer: u32, first: bool) {
+        let entry = self.peer_entry(peer);
+        if first && entry.connection.is_none() {
+            let options = ConnectOptions::to(address_of(peer));
+            if let Ok(connection) = self.endpoint.connect(instant(now_ps), options) {
+                self.peer_entry(peer).connection = Some(connection);
+                self.names.insert(connection, peer);
+            }
+        }
+    }
+
+    fn is_ready(&mut self) -> bool {
+        let wanted = self.endpoint.config().mtu_bytes;
+        let peers: Vec<u32> = self.peers.keys().copied().collect();
+        peers.into_iter().all(|peer| {
+            self.peers.get(&peer).is_some_and(|entry| entry.connected)
+                && self.paths(peer).iter().all(|path| path.mtu_bytes == wanted)
+        })
+    }
+
+    fn post(&mut self, now_ps: u64, peer: u32, message: Message) -> Option<u64> {
+        let bytes = u64::from(message.bytes);
+        let (host, region) = (self.host, self.region.id);
+        let key = *self.keys.get(peer as usize)?;
+        let entry = self.peers.get_mut(&peer)?;
+        let connection = entry.connection?;
+        let at = if entry.next_at + bytes > FLOW_BYTES { 0 } else { entry.next_at };
+        let target = place(host, at);
+        let operation = Operation::Write {
+            remote: RemoteAddress { key, address: target },
+            immediate: message.notify.then_some(message.id),
+        };
+        let segments = [Segment { region, offset: place(peer, at), length: message.bytes }];
+        let request = WorkRequest::new(u64::from(message.id), operation, &segments);
+        self.endpoint.post(instant(now_ps), connection, STREAM, request).ok()?;
+        entry.next_at = at + bytes;
+        Some(cover(target, target + bytes))
+    }
+
+    fn handle(&mut self, now_ps: u64, packet: &Packet) {
+        let length = self.unpack(packet);
+        let Some(bytes) = self.scratch.get(..length) else { return };
+        let source = SocketAddr::new(address_of(packet.from).ip(), packet.source_port);
+        let datagram = Datagram { source, plane: 0, ecn: packet.ecn, bytes };
+        // What is dropped is counted by the endpoint.
+        let _: Disposition = self.endpoint.handle_datagram(instant(now_ps), datagram, &mut self.memory);
+        self.take_events(instant(now_ps));
+    }
+
+    fn handle_timeout(&mut self, now_ps: u64) {
+        while self.endpoint.handle_timeout(instant(now_ps)) == Progress::More {}
+        self.take_events(instant(now_ps));
+    }
+
+    fn poll(&mut self, now_ps: u64, arena: &mut Arena, most: usize, out: &mut Vec<PacketId>) {
+        let most = most.min(self.batch.len());
+        let Some(batch) = self.batch.get_mut(..most) else { return };
+        let sent = self.endpoint.poll_transmit(instant(now_ps), batch);
+        for at in 0..sent {
+            out.extend(self.pack(at, arena));
+        }
+    }
+
+    fn next_deadline_ps(&mut self) -> Option<u64> {
+        self.endpoint.next_deadline().map(|at| at.as_nanos().saturating_mul(NS))
+    }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn flow_stats(&mut self, peer: u32) -> FlowStats {
+        let Some(connection) = self.peers.get(&peer).and_then(|entry| entry.connection) else {
+            return FlowStats::default();
+        };
+        let paths = self.paths(peer);
+        let Some(stats) = self.endpoint.connection_stats(connection) else { return FlowStats::default() };
+        let window_bytes = paths.iter().map(|path| path.window_bytes).sum::<u64>();
+        let base_ns = paths.iter().map(|path| path.rtt_ns_base).filter(|&rtt| rtt > 0).min();
+        let base_ns = base_ns.unwrap_or(self.endpoint.config().rtt_ns_initial);
+        FlowStats {
+            packets_sent: stats.packets_sent,
+            bytes_sent: stats.bytes_sent,
+            retransmitted: stats.retransmitted,
+            retransmitted_by_timeout: stats.retransmitted_by_timeout,
+            spurious: stats.spurious,
+            timeouts: paths.iter().map(|path| path.timeouts).sum(),
+            marked: paths.iter().map(|path| path.packets_marked).sum(),
+            window_bytes,
+            inflight_bytes: paths.iter().map(|path| path.inflight_bytes).sum(),
+            allowed_bps: window_bytes.saturating_mul(8_000_000_000) / base_ns.max(1),
+        }
+    }
+
+    fn path_samples(&mut self, peer: u32) -> Vec<PathSample> {
+        let sample = |path: PathStats| PathSample {
+            window_bytes: path.window_bytes,
+            inflight_bytes: path.inflight_bytes,
+            good: path.state == PathState::Good,
+        };
+        self.paths(peer).into_iter().map(sample).collect()
+    }
+
+    fn placed(&self) -> (u64, u64) {
+        (self.memory.covered, self.memory.misplaced)
+    }
+
+    fn placed_bytes(&self) -> u64 {
+        self.memory.placed_bytes
+    }
+
+    fn full_packet(&self) -> (u64, u64) {
+        let payload_bytes = u64::from(self.endpoint.config().mtu_bytes) - HEADER_ROOM;
+        (payload_bytes, payload_bytes + HEADER_BYTES + FRAMING_BYTES)
+    }
+
+    fn answer_bytes(&self) -> u64 {
+        ANSWER_BYTES
+    }
+
+    fn dropped(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.endpoint.stats().dropped;
+        DropReason::ALL
+            .iter()
+            .map(|reason| reason.name())
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+}
+
+fn instant(now_ps: u64) -> Instant {
+    Instant::from_nanos(now_ps / NS)
+}
+
+fn address_of(host: u32) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(FIRST_ADDRESS + host)), PORT)
+}
+
+fn host_of(address: IpAddr) -> Option<u32> {
+    match address {
+        IpAddr::V4(address) => address.to_bits().checked_sub(FIRST_ADDRESS),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// 10.0.0.1.
+const FIRST_ADDRESS: u32 = 0x0a00_0001;
+/// UDP port on which hosts receive.
+const PORT: u16 = 4795;
+/// The one stream of each connection, both directions.
+const STREAM: StreamId = StreamId(0);
+/// Most packets of one poll.
+const BATCH: usize = 64;
+/// Largest datagram.
+const SCRATCH_BYTES: usize = 9_216;
+/// Bytes of an acknowledgement of one path, framing included.
+const ANSWER_BYTES: u64 = 20 + 64 + FRAMING_BYTES;
+/// Header bytes of a Write's data packet.
+const HEADER_BYTES: u64 = 20 + 28 + 12;
+/// Header room that the core keeps in every packet.
+const HEADER_ROOM: u64 = 80;
+/// Zeros to compute checksums over.
+static ZEROS: [u8; SCRATCH_BYTES] = [0; SCRATCH_BYTES];

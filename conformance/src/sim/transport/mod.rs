@@ -1,0 +1,170 @@
+//! What runs on the hosts: the real core, and models of other transports to compare it with.
+
+mod dcqcn;
+mod metaroce;
+mod roce;
+
+pub use dcqcn::{Dcqcn, Reaction};
+pub use metaroce::{MetaRoce, MetaRoceOptions};
+pub use roce::{RoceOptions, RoceV2};
+
+use super::packet::{Arena, Packet, PacketId};
+
+/// The header of a baseline's packet, as a structure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BaselineHeader {
+    /// What it is.
+    pub kind: BaselineKind,
+    /// Bytes that it takes on the wire, after UDP.
+    pub bytes: u16,
+    /// Packet number, or the number acknowledged.
+    pub psn: u64,
+    /// Number of the message.
+    pub message: u64,
+    /// The last packet of its message.
+    pub last: bool,
+    /// The message is reported to the receiver's application.
+    pub notify: bool,
+}
+
+/// Kinds of packets of the baselines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BaselineKind {
+    /// None.
+    #[default]
+    None,
+    /// Data.
+    Data,
+    /// All below `psn` has arrived.
+    Ack,
+    /// `psn` is missing: go back to it.
+    Nak,
+    /// A congestion notification.
+    Cnp,
+}
+
+impl BaselineHeader {
+    /// No such header.
+    pub const NONE: Self =
+        Self { kind: BaselineKind::None, bytes: 0, psn: 0, message: 0, last: false, notify: false };
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Given back when it is complete.
+    pub id: u32,
+    /// Bytes.
+    pub bytes: u32,
+    /// Whether the receiver's application is told when it is there.
+    pub notify: bool,
+}
+
+/// Something that the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A message of ours to `peer` is complete.
+    Sent {
+        /// The receiver.
+        peer: u32,
+        /// The message.
+        id: u32,
+    },
+    /// A message from `peer` is there, and so are all earlier ones of its flow.
+    Delivered {
+        /// The sender.
+        peer: u32,
+        /// The message.
+        id: u32,
+    },
+    /// The connection to `peer` ended in error.
+    Failed {
+        /// The peer.
+        peer: u32,
+    },
+}
+
+/// Counters and estimates of one flow, at its sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Data packets sent, all copies.
+    pub packets_sent: u64,
+    /// Payload bytes sent, all copies.
+    pub bytes_sent: u64,
+    /// Packets sent again since they were found missing.
+    pub retransmitted: u64,
+    /// Packets sent again by a timeout.
+    pub retransmitted_by_timeout: u64,
+    /// Packets declared lost that had arrived.
+    pub spurious: u64,
+    /// Timeouts of paths.
+    pub timeouts: u64,
+    /// Packets that the peer saw marked.
+    pub marked: u64,
+    /// What the congestion control allows now, bytes in flight.
+    pub window_bytes: u64,
+    /// Bytes in flight.
+    pub inflight_bytes: u64,
+    /// Rate that it may send at now, bit/s; from the window and the base RTT where there is no other.
+    pub allowed_bps: u64,
+}
+
+/// The state of one path, for curves over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathSample {
+    /// Congestion window, bytes.
+    pub window_bytes: u64,
+    /// In flight, bytes.
+    pub inflight_bytes: u64,
+    /// Whether the path takes new data.
+    pub good: bool,
+}
+
+/// A transport on one host. Times in picoseconds.
+pub trait Transport {
+    /// Opens what is needed to send to and receive from `peer`. Both ends are told; `first` is the one that acts.
+    fn connect(&mut self, now_ps: u64, peer: u32, first: bool);
+
+    /// Whether everything opened so far is ready.
+    fn is_ready(&mut self) -> bool;
+
+    /// Takes a message for `peer`; `None` if there is no room. Returns what its arrival adds to the sum of
+    /// [`placed`](Self::placed) at the receiver.
+    fn post(&mut self, now_ps: u64, peer: u32, message: Message) -> Option<u64>;
+
+    /// A packet arrived.
+    fn handle(&mut self, now_ps: u64, packet: &Packet);
+
+    /// A deadline has come.
+    fn handle_timeout(&mut self, now_ps: u64);
+
+    /// Gives the next packets to send, at most `most`, in order.
+    fn poll(&mut self, now_ps: u64, arena: &mut Arena, most: usize, out: &mut Vec<PacketId>);
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    fn next_deadline_ps(&mut self) -> Option<u64>;
+
+    /// The next thing that the application is to know.
+    fn poll_notice(&mut self) -> Option<Notice>;
+
+    /// Counters of the flow to `peer`.
+    fn flow_stats(&mut self, peer: u32) -> FlowStats;
+
+    /// The paths of the flow to `peer`.
+    fn path_samples(&mut self, peer: u32) -> Vec<PathSample>;
+
+    /// What was placed here: the sum of [`cover`](super::memory::cover) over it, and payloads that came to a wrong place.
+    fn placed(&self) -> (u64, u64);
+
+    /// Payload bytes placed so far.
+    fn placed_bytes(&self) -> u64;
+
+    /// Payload bytes, and bytes on the wire, of a full packet.
+    fn full_packet(&self) -> (u64, u64);
+
+    /// Bytes on the wire of an acknowledgement.
+    fn answer_bytes(&self) -> u64;
+
+    /// Packets dropped on arrival, by reason.
+    fn dropped(&self) -> Vec<(&'static str, u64)>;
+}
