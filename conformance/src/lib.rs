@@ -11,7 +11,7 @@ pub mod spec;
 pub mod trace;
 
 pub use memory::HostMemory;
-pub use network::{Faults, Host, Network, Traffic};
+pub use network::{Faults, Host, Network, Outage, Traffic};
 pub use random::Random;
 
 /// Compiles the examples of README.md.

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use metaroce_core::wire::Base;
 use metaroce_core::{
     Access, Checksum, Config, Datagram, Disposition, Ecn, Endpoint, Event, Instant, Progress,
     ProtectionDomain, RegionOptions, RegisteredRegion, SourcePort, Storage, TableChecksum, Transmit,
@@ -130,6 +131,29 @@ pub struct Traffic {
     pub hash: u64,
 }
 
+/// A host whose packets are lost for a while: all of them, or those of some of its paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The host.
+    pub host: usize,
+    /// A bit for each path id; control packets have id 0.
+    pub paths: u64,
+    /// Virtual time at which it begins, ns.
+    pub start_ns: u64,
+    /// How long, ns.
+    pub span_ns: u64,
+}
+
+impl Outage {
+    fn hits(&self, now: Instant, from: usize, transmit: &Transmit) -> bool {
+        let path = Base::parse(transmit.header()).map_or(0, |(base, _)| base.path.0);
+        let end_ns = self.start_ns.saturating_add(self.span_ns);
+        from == self.host
+            && self.paths.checked_shr(u32::from(path)).unwrap_or(0) & 1 == 1
+            && (self.start_ns..end_ns).contains(&now.as_nanos())
+    }
+}
+
 /// A decision of the test about one datagram: what `true` means says the field.
 pub type Filter = Box<dyn FnMut(usize, &Transmit) -> bool>;
 
@@ -145,6 +169,8 @@ pub struct Network<S: Storage> {
     pub filter: Option<Filter>,
     /// Sees every datagram sent.
     pub observer: Option<Box<dyn Observer>>,
+    /// What is silent for a while.
+    pub outage: Option<Outage>,
     /// Congestion marks of the test's own, next to those of the faults: `true` marks the packet.
     pub marker: Option<Filter>,
     now: Instant,
@@ -177,6 +203,7 @@ impl<S: Storage> Network<S> {
             filter: None,
             observer: None,
             marker: None,
+            outage: None,
             now: Instant::from_nanos(1_000_000),
             random: Random::new(seed),
             transit: BinaryHeap::new(),
@@ -305,7 +332,8 @@ impl<S: Storage> Network<S> {
         self.traffic.hash = (self.traffic.hash.rotate_left(7) ^ leaves_ns).wrapping_mul(0x100_0000_01b3)
             ^ (u64::from(hash) << 32);
         let to = self.hosts.iter().position(|host| host.address == transmit.destination);
-        let filtered = self.filter.as_mut().is_some_and(|filter| filter(from, transmit));
+        let silent = self.outage.is_some_and(|outage| outage.hits(self.now, from, transmit));
+        let filtered = silent | self.filter.as_mut().is_some_and(|filter| filter(from, transmit));
         let faults = self.faults;
         let random = &mut self.random;
         let lost = to.is_none() | filtered | random.chance(faults.loss);

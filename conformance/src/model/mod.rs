@@ -14,7 +14,7 @@ use metaroce_core::{
 
 pub use program::{Ending, Program, Step, Work, config};
 
-use crate::{Faults, Network, Random, Traffic};
+use crate::{Faults, Network, Outage, Random, Traffic};
 use oracle::{Oracle, Prepared};
 
 /// Virtual time for which the links do harm at most after the last post, ns.
@@ -46,6 +46,7 @@ pub fn play<S: Storage>(program: &Program, net: &mut Network<S>, seed: u64) -> R
     let oracle = Oracle::new(program, net, seed);
     let mut player = Player { net, program, oracle, handles: Vec::new(), closed: Vec::new() };
     player.connect()?;
+    player.begin_outage();
     player.post_all()?;
     if !program.ending.early {
         player.run(HARM_NS, Oracle::is_complete)?;
@@ -167,8 +168,15 @@ impl<S: Storage> Player<'_, S> {
         Ok(reached)
     }
 
+    fn begin_outage(&mut self) {
+        let now_ns = self.net.now().as_nanos();
+        self.net.outage =
+            self.program.outage.map(|outage| Outage { start_ns: now_ns + outage.start_ns, ..outage });
+    }
+
     fn heal(&mut self, heal: bool) {
         if heal {
+            self.net.outage = None;
             let Faults { delay_ns, byte_ps, .. } = self.program.faults;
             self.net.faults = Faults { delay_ns, byte_ps, ..Faults::NONE };
         }

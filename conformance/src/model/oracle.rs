@@ -208,7 +208,8 @@ impl Oracle {
             let open = flow.requests.len();
             let (received, messages) = (flow.received, flow.messages.len());
             if open > 0 || received < messages {
-                text += &format!("flow {key:?}: {open} requests, {received} of {messages} received; ");
+                let line = format!("flow {key:?}: {open} requests, {received} of {messages} received; ");
+                text.push_str(&line);
             }
         }
         text
@@ -266,7 +267,9 @@ impl Oracle {
     pub(super) fn scribble<S: Storage>(&mut self, net: &mut Network<S>) {
         for (real, model) in net.hosts.iter_mut().zip(&mut self.hosts) {
             for bytes in [real.memory.bytes_mut(model.target.id), &mut model.target_bytes] {
-                bytes.iter_mut().for_each(|byte| *byte = !*byte);
+                for byte in bytes {
+                    *byte = !*byte;
+                }
             }
         }
     }

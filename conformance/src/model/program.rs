@@ -2,7 +2,7 @@
 
 use metaroce_core::{AtomicOperation, Config, Limits};
 
-use crate::{Faults, Random};
+use crate::{Faults, Outage, Random};
 
 /// Longest message, bytes.
 const LENGTH_MAX: u64 = 64 << 10;
@@ -20,6 +20,8 @@ pub struct Program {
     pub limits: Limits,
     /// Faults of the links, until they heal.
     pub faults: Faults,
+    /// What falls silent for a while, counted from when the connections are open.
+    pub outage: Option<Outage>,
     /// How each connection ends.
     pub ending: Ending,
 }
@@ -105,13 +107,14 @@ impl Program {
             hosts,
             limits: limits(random),
             faults: faults(random),
+            outage: random.chance(300_000).then(|| outage(random, hosts)),
             ending: ending(random),
             steps: Vec::new(),
             connections,
         };
         // So many CLOSEs in a row may be lost that the connection counts as failed.
         let Faults { loss, corruption, truncation, .. } = program.faults;
-        program.ending.healed |= loss + corruption + truncation > 100_000;
+        program.ending.healed |= loss + corruption + truncation > 100_000 || program.outage.is_some();
         program.add_steps(random);
         program
     }
@@ -302,6 +305,20 @@ fn faults(random: &mut Random) -> Faults {
         reorder_ns: 1 << (10 + random.below(12)),
         delay_ns: 1 << (8 + random.below(12)),
         byte_ps: 1 << (6 + random.below(8)),
+    }
+}
+
+fn outage(random: &mut Random, hosts: usize) -> Outage {
+    let paths = match random.below(3) {
+        0 => u64::MAX,
+        1 => 1 << random.below(8),
+        _ => random.next_u64(),
+    };
+    Outage {
+        host: pick(random, hosts),
+        paths,
+        start_ns: random.below(5_000_000),
+        span_ns: 1 << (14 + random.below(12)),
     }
 }
 
