@@ -59,7 +59,9 @@ impl Bench {
         let largest = *accepted.iter().chain(refused).max().unwrap();
         let vector = |numbers: &[u32]| {
             let mut vector = Vector256::EMPTY;
-            numbers.iter().for_each(|number| vector.insert(largest - number));
+            for number in numbers {
+                vector.insert(largest - number);
+            }
             vector
         };
         let psn = Psn::new(self.first.wrapping_add(largest));
