@@ -105,12 +105,12 @@ fn reads_both_ways_with_few_requests_do_not_lock_up() {
         let mut left = [60_u64; 2];
         let mut done = [0; 2];
         while done != [60, 60] {
-            for host in 0..2 {
+            for (host, left) in left.iter_mut().enumerate() {
                 let segments = [pair.segment(host, 0..3_000)];
                 let remote = pair.remote(host, 100_000);
-                let request = WorkRequest::new(left[host], Operation::Read { remote }, &segments);
-                while left[host] > 0 && pair.try_post(host, (left[host] % 4) as u16, request).is_ok() {
-                    left[host] -= 1;
+                let request = WorkRequest::new(*left, Operation::Read { remote }, &segments);
+                while *left > 0 && pair.try_post(host, (*left % 4) as u16, request).is_ok() {
+                    *left -= 1;
                 }
             }
             pair.net.run_for(MS);

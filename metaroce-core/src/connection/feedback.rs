@@ -243,6 +243,7 @@ fn congest(
         return;
     }
     path.counters.marked += u64::from(marked.min(packets));
+    let rtt_ns_smoothed = path.rtt.smoothed_or(view.config.rtt_ns_initial);
     let feedback = Feedback {
         now,
         delivered_bytes: tally.delivered_bytes,
@@ -250,14 +251,14 @@ fn congest(
         marked: marked.min(packets),
         lost: tally.lost,
         rtt_ns_latest: tally.rtt_ns,
-        rtt_ns_smoothed: path.rtt.smoothed_or(view.config.rtt_ns_initial),
+        rtt_ns_smoothed,
         rtt_ns_base: path.rtt.base_ns(),
         connection_window_bytes,
         inflight_bytes: path.sending.inflight_bytes,
-        window_limited: path.sending.window_limited,
+        // Acknowledgements that come close together must each count: within a round trip nothing else was proved.
+        window_limited: path.sending.limited_at.is_some_and(|at| now.since(at) <= rtt_ns_smoothed),
     };
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
     path.window.window_bytes =
         path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.window_bytes_min);
-    path.sending.window_limited = false;
 }

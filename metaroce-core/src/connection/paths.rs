@@ -253,7 +253,9 @@ pub(crate) fn choose(
     if blocked {
         for at in view.connections.at(connection).path_indices() {
             let path = view.paths.at_mut(at);
-            path.sending.window_limited |= !path.has_room(now, bytes);
+            if !path.has_room(now, bytes) {
+                path.sending.limited_at = Some(now);
+            }
         }
     }
     if best.is_none() && paced > now {
@@ -427,15 +429,21 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
         if rescued >= count {
             break;
         }
+        // What is kept only in case it was delivered after all must not keep from sending what tells so.
+        let tight = view.transmissions.available() <= view.transmissions.capacity() / 4;
         let sending = &mut view.paths.at_mut(at).sending;
         cursor = sending.in_flight.next(&view.transmissions, slot);
         let transmission = view.transmissions.at_mut(slot);
-        if transmission.rescued {
+        let Transmission { packet, csn, psn, rescued: before, .. } = *transmission;
+        if tight {
+            remove(sending, &mut view.transmissions, slot);
+        } else if !before {
+            transmission.rescued = true;
+            sending.inflight_bytes = sending.inflight_bytes.saturating_sub(u64::from(transmission.bytes));
+        }
+        if before {
             continue;
         }
-        transmission.rescued = true;
-        sending.inflight_bytes = sending.inflight_bytes.saturating_sub(u64::from(transmission.bytes));
-        let (packet, csn, psn) = (transmission.packet, transmission.csn, transmission.psn);
         let current = view.packets.get(packet).is_some_and(|entry| {
             entry.csn == csn
                 && entry.connection == connection

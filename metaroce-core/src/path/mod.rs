@@ -62,8 +62,8 @@ pub struct Sending {
     pub(crate) last_sent: Instant,
     /// When a path with a window below one packet may send the next.
     pub(crate) pace_until: Instant,
-    /// The window limited the sender since the last feedback.
-    pub(crate) window_limited: bool,
+    /// When the window last kept the sender from sending.
+    pub(crate) limited_at: Option<Instant>,
 }
 
 /// A PROBE that has not been answered.
@@ -138,7 +138,7 @@ impl Path {
             peer_marked: 0,
             last_sent: Instant::ZERO,
             pace_until: Instant::ZERO,
-            window_limited: false,
+            limited_at: None,
         },
         received: Received::NEW,
         reply: None,
