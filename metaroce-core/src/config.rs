@@ -111,7 +111,8 @@ pub struct Config {
     pub rto_ns_min: u64,
     /// RTT assumed before the first sample, ns; default 1 ms for sockets.
     pub rtt_ns_initial: u64,
-    /// Queueing delay above the base RTT that counts as a congestion mark, ns; default 4 ms for sockets.
+    /// Queueing delay above the base RTT that counts as a congestion mark, ns; default 20 ms for sockets, whose RTT tells
+    /// of the host's scheduling more than of the fabric's queues.
     pub delay_target_ns: u64,
     /// Most bytes of one connection in flight; default 4 MiB. Bounds what can pile up in the peer's socket buffer.
     pub window_bytes_max: u32,
@@ -170,7 +171,7 @@ impl Config {
             pto_ns_min: 10_000_000,
             rto_ns_min: 10_000_000,
             rtt_ns_initial: 1_000_000,
-            delay_target_ns: 4_000_000,
+            delay_target_ns: 20_000_000,
             window_bytes_max: 4 << 20,
             inbound_rate_kbps: 100_000_000,
             message_window: 1024,

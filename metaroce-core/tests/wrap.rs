@@ -75,7 +75,7 @@ fn psn_wraps_on_every_path() {
         let faults = if seed == 0 { Faults::NONE } else { Faults::all(20_000) };
         for path in 0..8_u32 {
             // The first PSNs of the paths are spread over the number space.
-            let psn = 0_u32.wrapping_sub(path.wrapping_mul(0x9e37_79b9)).wrapping_sub(40);
+            let psn = 0_u32.wrapping_sub(path.wrapping_mul(0x9e37_79b9)).wrapping_sub(12);
             let mut pair = pair(seed, faults, 9, psn, EARLY);
             let wrapped = std::rc::Rc::new(std::cell::Cell::new([false; 2]));
             let seen = std::rc::Rc::clone(&wrapped);

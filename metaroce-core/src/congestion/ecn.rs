@@ -80,10 +80,11 @@ impl CongestionControl for EcnAimd {
             let step = if memo.settled == 0 {
                 feedback.delivered_bytes
             } else {
-                // One packet per RTT for all paths together: alone, each would take a share of its own.
+                // For all paths together: alone, each would take a share of its own.
                 //= MR-CC-6
                 let whole = feedback.connection_window_bytes.max(window.window_bytes).max(1);
-                (bounds.packet_bytes * feedback.delivered_bytes / whole).min(feedback.delivered_bytes / 4)
+                (growth(feedback, bounds) * feedback.delivered_bytes / whole)
+                    .min(feedback.delivered_bytes / 4)
             };
             window.window_bytes = window.window_bytes.saturating_add(step).min(bounds.window_bytes_max);
         }
@@ -98,7 +99,18 @@ impl CongestionControl for EcnAimd {
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
         //= MR-CC-10
         window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS * bounds.packet_bytes);
+        // It starts again: from so little, one packet per RTT would take for ever.
+        let memo = Memo { settled: 0, ..Memo::load(window) };
+        memo.store(window);
     }
+}
+
+/// Bytes by which a connection grows per RTT after the first mark: one packet, or 1/64 of the product of rate and base
+/// RTT if that is more.
+fn growth(feedback: &Feedback, bounds: &WindowBounds) -> u64 {
+    // kbit/s × ns ÷ 8 × 10^6 is bytes.
+    let product = u64::from(bounds.rate_kbps).saturating_mul(feedback.rtt_ns_base) / 8_000_000;
+    (product / 64).max(bounds.packet_bytes)
 }
 
 /// Updates alpha from the period's counts, cuts the window if it was marked, and clears the counts.
@@ -128,6 +140,7 @@ mod tests {
 
     const BOUNDS: WindowBounds = WindowBounds {
         packet_bytes: 4_096,
+        rate_kbps: 1_000,
         window_bytes_start: 16 * 4_096,
         window_bytes_min: 16,
         window_bytes_max: 1 << 20,

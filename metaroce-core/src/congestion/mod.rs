@@ -51,6 +51,8 @@ pub struct Feedback {
 pub struct WindowBounds {
     /// Bytes of one full packet on the wire, never 0.
     pub packet_bytes: u64,
+    /// Rate of the plane, kbit/s of wire bytes.
+    pub rate_kbps: u32,
     /// Window with which the path starts, bytes: its part of what a connection may send unasked.
     pub window_bytes_start: u64,
     /// Smallest window of the path, bytes: below one packet the path is paced.

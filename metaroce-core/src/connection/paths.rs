@@ -42,6 +42,7 @@ pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
     let packet_bytes = u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64;
     WindowBounds {
         packet_bytes,
+        rate_kbps: config.inbound_rate_kbps,
         window_bytes_start: (START_BYTES / u64::from(connection.paths.count.max(1))).max(2 * packet_bytes),
         window_bytes_min: (packet_bytes / WINDOW_FRACTION).max(1),
         window_bytes_max: u64::from(config.window_bytes_max),
