@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
 
 use crate::congestion::Feedback;
-use crate::connection::{Connection, close, paths};
+use crate::connection::{Connection, close, health, paths};
 use crate::delivery::{Cause, Place};
 use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
 use crate::stats::{DropReason, PathState};
@@ -114,7 +114,7 @@ fn on_block(
     }
     congest(view, now, connection, at, &ack, &tally);
     if tally.answered {
-        paths::on_answer(view, now, connection, at);
+        health::on_answer(view, now, connection, at);
     }
 }
 

@@ -6,6 +6,7 @@ mod control;
 mod datagram;
 mod feedback;
 mod handshake;
+mod health;
 mod implicit;
 mod incoming;
 mod output;

@@ -1,6 +1,6 @@
 //! The timers of a connection: exact deadlines lie in the sub-states, the wheel holds the earliest.
 
-use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, paths};
+use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, health, paths};
 use crate::event::CloseReason;
 use crate::path::Path;
 use crate::stats::PathState;
@@ -174,7 +174,7 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
     let path = view.paths.at(at);
     if path.state != PathState::Good {
         if path.timeouts.revival <= now {
-            paths::on_revival(view, now, slot, at);
+            health::on_revival(view, now, slot, at);
         }
         return;
     }
@@ -189,7 +189,7 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
         let path = view.paths.at_mut(at);
         path.timeouts.since = path.timeouts.since.after(late_ns.saturating_add(grace_ns));
     } else if due <= now {
-        paths::on_timeout(view, now, slot, at);
+        health::on_timeout(view, now, slot, at);
     } else if pto_at(view, path) <= now {
         let path = view.paths.at_mut(at);
         path.timeouts.pto_count = path.timeouts.pto_count.saturating_add(1);

@@ -1,0 +1,194 @@
+//! The health of a path: timeouts, suspicion, death, probing and return.
+
+use crate::connection::Connection;
+use crate::connection::paths::{best_other, bounds, move_again, queue_again, repath, set_payload};
+use crate::delivery::{Cause, Place};
+use crate::path::{Path, Timeouts, Transmission, remove};
+use crate::pool::Pool;
+use crate::stats::PathState;
+use crate::table::Idx;
+use crate::time::Instant;
+use crate::view::View;
+
+/// Longest delay between two probes of a dead path, ns.
+const REVIVAL_NS_MAX: u64 = 100_000_000;
+/// RTO floors after which a transmission on a dead path is forgotten: the longest RTO.
+const FORGET_RTOS: u64 = 100;
+/// Answers that bring a dead path back.
+const ANSWERS: u32 = 3;
+
+/// A retransmission timeout of a path. What is in flight goes again elsewhere if another path has progressed since,
+/// with something sent well after what is unanswered here: the last acknowledgements of a peer that pauses do not come
+/// in the order of sending, and tell nothing. If none has, the peer may be paused, or only this path had anything to
+/// send: the oldest packet alone goes again, elsewhere, to find out.
+pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let owner = view.connections.at(connection);
+    let bounds = bounds(owner, view.config);
+    //= MR-PATH-15
+    let others_progress = oldest_unanswered(view, at).is_some_and(|sent_at| {
+        let path = view.paths.at(at);
+        let margin = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
+        owner.clock.progress_sent_at > sent_at.after(margin)
+    });
+    let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
+    let path = view.paths.at_mut(at);
+    path.counters.timeouts += 1;
+    path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
+    path.timeouts.since = now;
+    view.config.congestion.on_timeout(&mut path.window, &bounds);
+    //= MR-PATH-12
+    if others_progress && has_other {
+        suspect(view, now, connection, at);
+    } else {
+        //= MR-PATH-16
+        rescue(view, connection, at, 1);
+    }
+    // What was given up, be it PROBEs alone, no longer takes up the window.
+    view.mark_ready(connection);
+}
+
+/// When the oldest transmission was sent that a path waits for. O(rescued transmissions of the path).
+fn oldest_unanswered(view: &View<'_>, at: Idx<Path>) -> Option<Instant> {
+    let in_flight = &view.paths.at(at).sending.in_flight;
+    let mut cursor = in_flight.front();
+    while let Some(slot) = cursor {
+        let transmission = view.transmissions.at(slot);
+        if !transmission.rescued {
+            return Some(transmission.sent_at);
+        }
+        cursor = in_flight.next(&view.transmissions, slot);
+    }
+    None
+}
+
+/// No new data on the path; everything in flight goes again on others; a probe asks after it.
+fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    //= MR-PATH-14
+    path.state = PathState::Suspect;
+    path.timeouts.probe_owed = true;
+    path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
+    path.timeouts.answers = 0;
+    move_again(view, connection, at);
+    rescue(view, connection, at, u32::MAX);
+    set_payload(view, connection);
+    view.mark_ready(connection);
+}
+
+/// Sends up to `count` of the oldest packets in flight on a path again, on others. O(transmissions of the path).
+fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) {
+    let mut cursor = view.paths.at(at).sending.in_flight.front();
+    let mut rescued = 0;
+    while let Some(slot) = cursor {
+        if rescued >= count {
+            break;
+        }
+        // What is kept only in case it was delivered after all must not keep from sending what tells so.
+        let tight = view.transmissions.available() <= view.transmissions.capacity() / 4;
+        let sending = &mut view.paths.at_mut(at).sending;
+        cursor = sending.in_flight.next(&view.transmissions, slot);
+        let transmission = view.transmissions.at_mut(slot);
+        let Transmission { packet, csn, psn, rescued: before, .. } = *transmission;
+        if tight {
+            remove(sending, &mut view.transmissions, slot);
+        } else if !before {
+            transmission.rescued = true;
+            sending.inflight_bytes = sending.inflight_bytes.saturating_sub(u64::from(transmission.bytes));
+        }
+        if before {
+            continue;
+        }
+        let current = view.packets.get(packet).is_some_and(|entry| {
+            entry.csn == csn
+                && entry.connection == connection
+                && entry.place == (Place::InFlight { path: at, psn })
+        });
+        if current {
+            let target = best_other(view, connection, at, view.packets.at(packet).bytes_max());
+            queue_again(view, connection, packet, target, Cause::Timeout);
+            view.paths.at_mut(target).timeouts.rescue |= count == 1;
+            rescued += 1;
+        }
+    }
+}
+
+/// The revival timer of a suspect, dead or returning path: it dies, or is probed again.
+pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    // A path that was dead for long, or just moved, knows no RTT of its own; its siblings do.
+    let siblings = view.connections.at(connection).rtt_ns(&view.paths, view.config);
+    let path = view.paths.at_mut(at);
+    let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
+    match path.state {
+        PathState::Good => {
+            path.timeouts.revival = Instant::FAR_FUTURE;
+            return;
+        }
+        PathState::Suspect => {
+            path.state = PathState::Dead;
+            path.timeouts.rto_count = 0;
+        }
+        PathState::Dead | PathState::Probing => {
+            path.state = PathState::Dead;
+            path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
+        }
+    }
+    path.timeouts.answers = 0;
+    path.timeouts.probe_owed = true;
+    forget_old(path, &mut view.transmissions, now, view.config.rto_ns_min.saturating_mul(FORGET_RTOS));
+    let path = view.paths.at_mut(at);
+    //= MR-PATH-19
+    let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
+    path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
+    //= MR-PATH-21
+    // Each try takes another route: where the fabric has one that works, it is found.
+    repath(view, connection, at);
+}
+
+/// Gives back what a path that is down sent longer than `age_ns` ago, its PROBEs above all: no answer is awaited any
+/// more, and an answer that comes after all is one to something sent, but changes nothing.
+fn forget_old(path: &mut Path, transmissions: &mut Pool<'_, Transmission>, now: Instant, age_ns: u64) {
+    while let Some(oldest) = path.sending.in_flight.front() {
+        let transmission = transmissions.at(oldest);
+        let current = !transmission.packet.is_none() && !transmission.rescued;
+        if current || now.since(transmission.sent_at) < age_ns {
+            break;
+        }
+        remove(&mut path.sending, transmissions, oldest);
+    }
+}
+
+/// A transmission of the present route was told delivered on a path that was not good.
+pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
+    let path = view.paths.at_mut(at);
+    match path.state {
+        PathState::Good => {}
+        //= MR-PATH-18
+        PathState::Suspect => revive(view, connection, at),
+        PathState::Dead | PathState::Probing => {
+            path.state = PathState::Probing;
+            path.timeouts.answers = path.timeouts.answers.saturating_add(1);
+            //= MR-PATH-23
+            if path.timeouts.answers >= ANSWERS {
+                revive(view, connection, at);
+            } else {
+                path.timeouts.probe_owed = true;
+                let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+                path.timeouts.revival = now.after(view.config.rto_ns_min.max(rtt.saturating_mul(4)));
+                view.mark_ready(connection);
+            }
+        }
+    }
+}
+
+/// The path is in use again, with a window of two packets.
+fn revive(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    let bounds = bounds(view.connections.at(connection), view.config);
+    let path = view.paths.at_mut(at);
+    path.state = PathState::Good;
+    path.timeouts =
+        Timeouts { since: path.timeouts.since, revival: Instant::FAR_FUTURE, ..Timeouts::default() };
+    view.config.congestion.on_start(&mut path.window, &bounds);
+    view.config.congestion.on_timeout(&mut path.window, &bounds);
+    set_payload(view, connection);
+    view.mark_ready(connection);
+}
