@@ -310,20 +310,8 @@ fn a_receive_is_claimed_by_one_message_only() {
     assert_eq!(&net.hosts[1].memory.bytes(secret.id)[..8], &[0; 8]);
 }
 
-#[test]
-fn an_unverified_address_gets_no_more_than_it_sent() {
-    let mut net = network(1, Faults::NONE);
-    let count = Rc::new(RefCell::new(0usize));
-    let c2 = count.clone();
-    let victim: std::net::SocketAddr = "10.9.9.9:4795".parse().unwrap();
-    net.filter = Some(Box::new(move |_, t| {
-        if t.destination == victim {
-            *c2.borrow_mut() += t.datagram_length();
-            true
-        } else {
-            false
-        }
-    }));
+/// A CONNECT that somebody else wrote.
+fn forged_connect(implicit: bool) -> Vec<u8> {
     let base = Base {
         kind: PacketType::Control,
         flags: 0,
@@ -336,7 +324,7 @@ fn an_unverified_address_gets_no_more_than_it_sent() {
     };
     let connect = Connect {
         wants_checksum: true,
-        implicit: false,
+        implicit,
         connection: WireConnectionId(5),
         nonce: 99,
         incarnation: 1,
@@ -359,7 +347,24 @@ fn an_unverified_address_gets_no_more_than_it_sent() {
     let mut b = vec![0; 640];
     base.emit(&mut b).unwrap();
     Control::Connect(connect).emit(&mut b[20..]).unwrap();
-    let b = sealed(b);
+    sealed(b)
+}
+
+#[test]
+fn an_unverified_address_gets_no_more_than_it_sent() {
+    let mut net = network(1, Faults::NONE);
+    let count = Rc::new(RefCell::new(0usize));
+    let c2 = count.clone();
+    let victim: std::net::SocketAddr = "10.9.9.9:4795".parse().unwrap();
+    net.filter = Some(Box::new(move |_, t| {
+        if t.destination == victim {
+            *c2.borrow_mut() += t.datagram_length();
+            true
+        } else {
+            false
+        }
+    }));
+    let b = forged_connect(false);
     let _ = net.inject(1, victim, &b);
     net.settle();
     let mut acc = None;
@@ -517,42 +522,7 @@ fn a_spoofed_implicit_connect_does_not_end_a_connection() {
     });
     net.run_for(10 * MS);
     net.hosts[1].take_events();
-    let base = Base {
-        kind: PacketType::Control,
-        flags: 0,
-        path: PathId(0),
-        epoch: 0,
-        connection: WireConnectionId(0),
-        psn: Psn::new(0),
-        timestamp: 0,
-        checksum: 0,
-    };
-    let connect = Connect {
-        wants_checksum: true,
-        implicit: true,
-        connection: WireConnectionId(5),
-        nonce: 99,
-        incarnation: 1,
-        features: 0,
-        mtu_bytes: 9000,
-        service: 0,
-        streams: 10,
-        paths: 64,
-        reads: 4,
-        held: 4,
-        message_window: 100,
-        csn_window: 4096,
-        initial_credits: 1,
-        start_allowance_kib: 0,
-        echoed_nonce: 0,
-        cookie: [0; 16],
-        planes: PlaneAddresses::EMPTY,
-        private_data: &[],
-    };
-    let mut b = vec![0; 640];
-    base.emit(&mut b).unwrap();
-    Control::Connect(connect).emit(&mut b[20..]).unwrap();
-    let b = sealed(b);
+    let b = forged_connect(true);
     let from = net.hosts[0].address;
     let _ = net.inject(1, from, &b);
     net.run_for(100 * MS);

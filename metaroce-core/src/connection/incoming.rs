@@ -45,9 +45,10 @@ pub(crate) fn on_packet(
     }
     //= MR-PATH-5
     let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
+    let arrival = Arrival { psn: base.psn, timestamp: base.timestamp, epoch: base.epoch, ecn: datagram.ecn };
     let result = match base.kind {
-        PacketType::Data => on_data(view, now, datagram, base, at, body, memory),
-        PacketType::Probe => on_probe(view, now, datagram, base, at, body),
+        PacketType::Data => on_data(view, now, slot, at, arrival, body, memory),
+        PacketType::Probe => on_probe(view, now, slot, at, arrival, body),
         PacketType::Ack => on_ack(view, now, slot, body),
         PacketType::ProbeReply => on_probe_reply(view, now, slot, body),
         PacketType::Control => Disposition::Dropped(DropReason::UnexpectedState),
@@ -61,9 +62,9 @@ pub(crate) fn on_packet(
 fn on_data(
     view: &mut View<'_>,
     now: Instant,
-    datagram: &Datagram<'_>,
-    base: &Base,
+    slot: Idx<Connection>,
     at: Idx<Path>,
+    arrival: Arrival,
     body: &[u8],
     memory: &mut dyn Memory,
 ) -> Disposition {
@@ -73,19 +74,16 @@ fn on_data(
     if header.check(payload.len()).is_err() {
         return Disposition::Dropped(DropReason::Malformed);
     }
-    let Some(slot) = handshake::find_local(view, base.connection) else {
-        return Disposition::Dropped(DropReason::UnknownConnection);
-    };
     if header.opcode == Opcode::Datagram {
         //= MR-OP-28
-        if view.paths.at(at).received.has(base.psn) {
+        if view.paths.at(at).received.has(arrival.psn) {
             return Disposition::Duplicate;
         }
-        if !view.paths.at(at).received.is_plausible(base.psn) {
+        if !view.paths.at(at).received.is_plausible(arrival.psn) {
             return Disposition::Dropped(DropReason::BadProof);
         }
         let taken = stream::on_datagram(view, slot, &header, payload, memory);
-        enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, false);
+        enter(view, now, slot, at, arrival, Verdict::Accepted, false);
         return if taken { Disposition::Consumed } else { Disposition::Dropped(DropReason::Datagram) };
     }
     let (inbound, words) = view.inbound(slot);
@@ -109,7 +107,7 @@ fn on_data(
     }
     view.connections.at_mut(slot).clock.last_used = now;
     let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
-    enter(view, now, slot, at, arrival(datagram, base), verdict, urgent);
+    enter(view, now, slot, at, arrival, verdict, urgent);
     if duplicate {
         view.stats.duplicates += 1;
         return Disposition::Duplicate;
@@ -159,10 +157,6 @@ fn deliver(
     verdict
 }
 
-fn arrival(datagram: &Datagram<'_>, base: &Base) -> Arrival {
-    Arrival { psn: base.psn, timestamp: base.timestamp, epoch: base.epoch, ecn: datagram.ecn }
-}
-
 /// Enters a packet into its path, and has the acknowledgement sent when it is due.
 fn enter(
     view: &mut View<'_>,
@@ -200,23 +194,20 @@ fn enter(
 fn on_probe(
     view: &mut View<'_>,
     now: Instant,
-    datagram: &Datagram<'_>,
-    base: &Base,
+    slot: Idx<Connection>,
     at: Idx<Path>,
+    arrival: Arrival,
     body: &[u8],
 ) -> Disposition {
     let Ok((probe, _padding)) = Probe::parse(body) else {
         return Disposition::Dropped(DropReason::Malformed);
     };
     //= MR-SEC-7
-    if !view.paths.at(at).received.is_plausible(base.psn) {
+    if !view.paths.at(at).received.is_plausible(arrival.psn) {
         return Disposition::Dropped(DropReason::BadProof);
     }
-    let Some(slot) = handshake::find_local(view, base.connection) else {
-        return Disposition::Dropped(DropReason::UnknownConnection);
-    };
     //= MR-ACK-3
-    enter(view, now, slot, at, arrival(datagram, base), Verdict::Accepted, true);
+    enter(view, now, slot, at, arrival, Verdict::Accepted, true);
     let path = view.paths.at_mut(at);
     path.reply = Some(OwedReply { token: probe.token, stream: probe.stream });
     let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
