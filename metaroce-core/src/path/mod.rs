@@ -25,6 +25,8 @@ pub(crate) const MTU_BYTES_START: u16 = 1232;
 #[derive(Debug)]
 pub struct Path {
     pub(crate) id: PathId,
+    /// The plane that it belongs to.
+    pub(crate) plane: u8,
     /// Number of the route; counted up by each repath.
     pub(crate) epoch: u8,
     pub(crate) source_port: u16,
@@ -122,6 +124,7 @@ impl Path {
     /// A slot of a table, not in use.
     pub const EMPTY: Self = Self {
         id: PathId(0),
+        plane: 0,
         epoch: 0,
         source_port: 0,
         state: PathState::Good,
