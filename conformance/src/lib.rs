@@ -10,6 +10,8 @@ mod random;
 pub mod sim;
 pub mod spec;
 pub mod trace;
+#[cfg(feature = "cli")]
+pub mod vectors;
 
 pub use memory::HostMemory;
 pub use network::{Clock, Delayer, Faults, Host, Network, Traffic};

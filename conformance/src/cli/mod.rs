@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
-use metaroce_conformance::sim::Scenario;
+use metaroce_conformance::{sim::Scenario, vectors};
 
 use suite::Suite;
 
@@ -27,6 +27,15 @@ enum Command {
     Sim(SimArguments),
     /// Run one case with one seed, twice: all its figures, and whether both runs were the same.
     Replay(ReplayArguments),
+    /// Write the golden vectors of SPEC.md into a directory, one JSON file for each kind of packet.
+    Vectors(VectorsArguments),
+}
+
+#[derive(Debug, Args)]
+struct VectorsArguments {
+    /// An existing directory.
+    #[arg(default_value = "conformance/vectors")]
+    directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -78,7 +87,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     match &arguments.command {
         Command::Sim(arguments) => sim(arguments),
         Command::Replay(arguments) => replay(arguments),
+        Command::Vectors(arguments) => write_vectors(arguments),
     }
+}
+
+fn write_vectors(arguments: &VectorsArguments) -> anyhow::Result<bool> {
+    for file in vectors::files() {
+        let path = arguments.directory.join(file.name);
+        std::fs::write(&path, vectors::render(&file)?)
+            .with_context(|| format!("can't write {}", path.display()))?;
+        println!("{}: {} vectors", path.display(), file.vectors.len());
+    }
+    Ok(true)
 }
 
 fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
