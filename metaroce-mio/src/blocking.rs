@@ -11,31 +11,31 @@ use metaroce_core::event::{CloseReason, Completion, Event, Status};
 use metaroce_core::ids::{ConnectionHandle, ProtectionDomain, StreamId};
 use metaroce_core::request::{Operation, PostError, RemoteAddress, Segment, WorkRequest};
 use metaroce_core::{CloseMode, ConnectError};
-use mio::{Events, Interest, Poll, Token};
 
+use crate::backend::{Backend, OpenBackend};
 use crate::config::DriverConfig;
-use crate::driver::{BuildError, Driver};
-use crate::wait::wait;
+use crate::driver::{BuildError, HostDriver};
+use crate::polled::Polled;
 
-/// A [`Driver`] and the loop that drives it: each call works until what it waits for has happened or its time is up.
+/// A [`Driver`](crate::Driver), UDP sockets by mio, and the loop that drives it.
+pub type Blocking = BlockingDriver<Polled>;
+
+/// A [`HostDriver`] and the loop that drives it: each call works until what it waits for has happened or its time is up.
 ///
 /// The protocol only runs inside these calls: whoever has nothing to wait for but wants acknowledgements and timers to
-/// go on calls [`wait_event`](Self::wait_event), or uses a [`Driver`].
+/// go on calls [`wait_event`](Self::wait_event), or uses a [`HostDriver`].
 #[derive(Debug)]
-pub struct Blocking {
-    driver: Driver,
-    poll: Poll,
-    events: Events,
+pub struct BlockingDriver<B: Backend> {
+    driver: HostDriver<B>,
     queue: VecDeque<Event>,
-    spin: Duration,
     next_id: u64,
 }
 
-impl Blocking {
+impl<B: OpenBackend> BlockingDriver<B> {
     /// Receives at `local` with the defaults of [`DriverConfig::new`].
     ///
     /// # Errors
-    /// As for [`Driver::new`].
+    /// As for [`HostDriver::new`].
     pub fn bind(local: SocketAddr) -> Result<Self, BuildError> {
         Self::with_config(DriverConfig::new(local)?)
     }
@@ -43,30 +43,42 @@ impl Blocking {
     /// With a configuration of one's own.
     ///
     /// # Errors
-    /// As for [`Driver::new`].
+    /// As for [`HostDriver::new`].
     pub fn with_config(config: DriverConfig) -> Result<Self, BuildError> {
-        let mut driver = Driver::new(config)?;
-        let poll = Poll::new()?;
-        poll.registry().register(&mut driver, Token(0), Interest::READABLE)?;
-        let events = Events::with_capacity(16);
-        Ok(Self { driver, poll, events, queue: VecDeque::new(), spin: SPIN_DEFAULT, next_id: ID_FIRST })
+        Ok(Self::from(HostDriver::new(config)?))
     }
 
+    /// With a configuration and options of the backend.
+    ///
+    /// # Errors
+    /// As for [`HostDriver::with_options`].
+    pub fn with_options(config: DriverConfig, options: B::Options) -> Result<Self, BuildError> {
+        Ok(Self::from(HostDriver::with_options(config, options)?))
+    }
+}
+
+impl<B: Backend> From<HostDriver<B>> for BlockingDriver<B> {
+    fn from(driver: HostDriver<B>) -> Self {
+        Self { driver, queue: VecDeque::new(), next_id: ID_FIRST }
+    }
+}
+
+impl<B: Backend> BlockingDriver<B> {
     /// How long to look for datagrams without sleeping before the thread goes to sleep; default 20 µs. Waking up costs
     /// some 50 µs on a virtual machine, spinning costs a processor.
     pub fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
+        self.driver.set_spin(spin);
     }
 
     /// The driver inside, for regions, statistics and posting.
     #[must_use]
-    pub fn driver(&self) -> &Driver {
+    pub fn driver(&self) -> &HostDriver<B> {
         &self.driver
     }
 
     /// The driver inside, for regions, statistics and posting. Events taken from it directly are not seen by the calls
     /// here.
-    pub fn driver_mut(&mut self) -> &mut Driver {
+    pub fn driver_mut(&mut self) -> &mut HostDriver<B> {
         &mut self.driver
     }
 
@@ -271,7 +283,7 @@ impl Blocking {
     }
 }
 
-impl Blocking {
+impl<B: Backend> BlockingDriver<B> {
     fn fresh_id(&mut self) -> u64 {
         self.next_id = self.next_id.wrapping_add(1) | ID_FIRST;
         self.next_id
@@ -322,12 +334,7 @@ impl Blocking {
 
     /// Nothing to do: waits until a datagram, a deadline or the end of the wait.
     fn idle(&mut self, now: Instant, until: Option<Instant>) -> io::Result<()> {
-        let wake = match (self.driver.deadline(), until) {
-            (Some(deadline), Some(until)) => Some(deadline.min(until)),
-            (deadline, until) => deadline.or(until),
-        };
-        let timeout = wake.map(|at| at.saturating_duration_since(now));
-        wait(&mut self.poll, &mut self.events, timeout, self.spin)
+        self.driver.wait(until.map(|until| until.saturating_duration_since(now)))
     }
 
     /// One round of the loop while something else is retried; sleeps a little if there was nothing to do.
@@ -418,9 +425,6 @@ fn closes(event: &Event, connection: ConnectionHandle) -> bool {
 fn remaining(until: Option<Instant>) -> Duration {
     until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
 }
-
-/// Default of [`Blocking::set_spin`].
-const SPIN_DEFAULT: Duration = Duration::from_micros(20);
 
 /// Ids of work requests that are chosen here have the highest bit set.
 const ID_FIRST: u64 = 1 << 63;

@@ -3,6 +3,7 @@
 //! * [`Driver`] belongs in an event loop of your own: register it in your [`mio::Poll`], call [`Driver::turn`] when its
 //!   token is reported or its [`Driver::deadline`] has come, and take [`Driver::poll_event`] until it is empty.
 //! * [`Blocking`] is a driver with a loop inside, for programs that do one thing after another.
+//! * [`Backend`] is what other backends implement: [`HostDriver`] and [`BlockingDriver`] run over any of them.
 //!
 //! Each plane (local address) has one socket that receives. Each path sends from a socket of its own, whose source port
 //! is the path's entropy for ECMP. On Linux the sockets use segmentation offload (GSO, GRO), ECN by control message and
@@ -34,28 +35,33 @@
 //! # }
 //! ```
 
+pub mod backend;
 mod blocking;
 mod clock;
 mod config;
 pub mod crc;
 mod driver;
 mod faults;
+mod host;
 pub mod memory;
-mod receive;
+mod outbound;
+mod polled;
 pub mod regions;
-mod send;
 pub mod socket;
 mod stats;
 pub mod sys;
 mod tap;
 mod wait;
 
-pub use blocking::{Blocking, BlockingError};
+pub use backend::{Backend, OpenBackend, Waker};
+pub use blocking::{Blocking, BlockingDriver, BlockingError};
 pub use config::{DriverConfig, SocketOptions};
 pub use crc::HardwareChecksum;
-pub use driver::{BuildError, Driver, Turn};
+pub use driver::{BuildError, Driver, HostDriver, Turn};
 pub use faults::Faults;
+pub use host::Host;
 pub use memory::{RegionMemory, allocate_file};
+pub use polled::Polled;
 pub use regions::{Region, RegionTable, RegisterError};
 pub use socket::Capabilities;
 pub use stats::{DriverStats, InjectedFaults, SendErrors};

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::SocketOptions;
 use crate::sys;
-use crate::tap::{TapSlot, concrete};
+use crate::tap::concrete;
 use paths::{PathKey, PathSockets};
 
 /// What the sockets of a driver were found to support.
@@ -51,7 +51,6 @@ pub struct PathCounters {
 #[derive(Debug)]
 pub struct Sockets {
     planes: Vec<Plane>,
-    pub(crate) tap: TapSlot,
     paths: PathSockets,
     capabilities: Capabilities,
     registration: Option<(Registry, Token)>,
@@ -86,13 +85,7 @@ impl Sockets {
             capabilities.gso &= sys::has_segmentation(&open(*address)?);
             planes.push(plane);
         }
-        Ok(Self {
-            planes,
-            tap: TapSlot::default(),
-            paths: PathSockets::new(options),
-            capabilities,
-            registration: None,
-        })
+        Ok(Self { planes, paths: PathSockets::new(options), capabilities, registration: None })
     }
 
     /// What the system can do.
@@ -118,14 +111,6 @@ impl Sockets {
         self.planes.get(plane).map(|plane| &plane.socket)
     }
 
-    /// Takes note of the cumulative count of drops that a receive socket reports; returns how many are new.
-    pub fn on_overflows(&mut self, plane: usize, cumulative: u32) -> u32 {
-        let Some(plane) = self.planes.get_mut(plane) else { return 0 };
-        let new = cumulative.wrapping_sub(plane.overflows);
-        plane.overflows = cumulative;
-        new
-    }
-
     /// The socket from which to send, opened if need be; with it, whether it is an IPv6 one. `None` if there is no such
     /// plane. Where a path socket cannot be opened it is the receive socket: without entropy, but it works.
     ///
@@ -144,7 +129,8 @@ impl Sockets {
     }
 
     /// The address that datagrams from `source` bear, as far as this side knows it.
-    pub(crate) fn source_address(&self, plane: u8, source: SourcePort) -> Option<SocketAddr> {
+    #[must_use]
+    pub fn source_address(&self, plane: u8, source: SourcePort) -> Option<SocketAddr> {
         let local = concrete(self.planes.get(usize::from(plane))?.local);
         let port = match source {
             SourcePort::Receive => local.port(),
@@ -163,6 +149,12 @@ impl Sockets {
     #[must_use]
     pub fn path_port(&self, plane: u8, port: u16) -> Option<u16> {
         self.paths.bound_port(PathKey { plane, port })
+    }
+
+    /// Whether the sockets are in a registry.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.registration.is_some()
     }
 
     /// Registers the receive sockets; the token is also reported when a full send buffer has room again.
@@ -225,7 +217,6 @@ impl Sockets {
 struct Plane {
     socket: UdpSocket,
     local: SocketAddr,
-    overflows: u32,
     awaits_room: bool,
 }
 
@@ -240,7 +231,7 @@ impl Plane {
         socket.bind(&SockAddr::from(address))?;
         let socket = UdpSocket::from_std(socket.into());
         let local = socket.local_addr()?;
-        Ok((Self { socket, local, overflows: 0, awaits_room: false }, features))
+        Ok((Self { socket, local, awaits_room: false }, features))
     }
 }
 

@@ -1,10 +1,15 @@
 //! Counters of the driver; those of the protocol are in [`Endpoint::stats`](metaroce_core::Endpoint::stats).
 
+use crate::socket::PathCounters;
+use crate::sys::SendFault;
+
 /// What a driver has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverStats {
-    /// System calls that sent.
+    /// System calls made to send, to receive and to wait, all together; opening sockets is not counted.
+    pub system_calls: u64,
+    /// System calls that sent; with `io_uring`, requests to send.
     pub send_calls: u64,
     /// Datagrams given to the system.
     pub datagrams_sent: u64,
@@ -12,7 +17,7 @@ pub struct DriverStats {
     pub bytes_sent: u64,
     /// Sends of more than one datagram by segmentation offload.
     pub gso_batches: u64,
-    /// System calls that received, those that found nothing included.
+    /// System calls that received, those that found nothing included; with `io_uring`, messages received.
     pub receive_calls: u64,
     /// Datagrams received.
     pub datagrams_received: u64,
@@ -44,6 +49,16 @@ pub struct DriverStats {
     pub turns: u64,
 }
 
+impl DriverStats {
+    /// Enters the counters of path sockets.
+    pub fn add_path_sockets(&mut self, paths: PathCounters) {
+        self.path_sockets_opened = paths.opened;
+        self.path_sockets_evicted = paths.evicted;
+        self.path_port_conflicts = paths.conflicts;
+        self.path_socket_failures = paths.failures;
+    }
+}
+
 /// Errors on sending, in datagrams where not said otherwise. All but the retried ones are losses to the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -66,6 +81,23 @@ pub struct SendErrors {
     pub gso_refused: u64,
     /// Anything else.
     pub other: u64,
+}
+
+impl SendErrors {
+    /// Counts a fault that `datagrams` met; `true` if they are to be sent again.
+    pub fn count(&mut self, fault: SendFault, datagrams: usize) -> bool {
+        let datagrams = datagrams as u64;
+        match fault {
+            SendFault::WouldBlock => self.would_block += 1,
+            SendFault::NoBuffers | SendFault::Interrupted => self.no_buffers += 1,
+            SendFault::TooLarge => self.too_large += datagrams,
+            SendFault::Refused => self.refused += datagrams,
+            SendFault::Unreachable => self.unreachable += datagrams,
+            SendFault::Forbidden => self.forbidden += datagrams,
+            SendFault::Unsupported | SendFault::Other => self.other += datagrams,
+        }
+        matches!(fault, SendFault::WouldBlock | SendFault::NoBuffers | SendFault::Interrupted)
+    }
 }
 
 /// Datagrams that met an artificial fault.

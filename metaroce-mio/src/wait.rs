@@ -14,6 +14,8 @@ use crate::sys;
 /// * sleeps with the resolution of the system's timers (Linux), where `Poll::poll` rounds up to whole milliseconds.
 /// * ends without an event or error when a signal comes in between.
 ///
+/// Returns how many system calls that took.
+///
 /// # Errors
 /// What the system says.
 pub fn wait(
@@ -21,18 +23,20 @@ pub fn wait(
     events: &mut Events,
     timeout: Option<Duration>,
     spin: Duration,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let spin = match timeout {
         Some(timeout) if timeout < SLEEP_MIN => timeout,
         Some(timeout) => spin.min(timeout),
         None => spin,
     };
     let start = Instant::now();
+    let mut calls = 0;
     loop {
+        calls += 1;
         poll_once(poll, events, Some(Duration::ZERO))?;
         let spent = start.elapsed();
         if !events.is_empty() || timeout.is_some_and(|timeout| spent >= timeout) {
-            return Ok(());
+            return Ok(calls);
         }
         if spent >= spin {
             break;
@@ -41,9 +45,13 @@ pub fn wait(
     }
     match timeout.map(|timeout| timeout.saturating_sub(start.elapsed())) {
         Some(left) if left < FINE_BELOW && sys::wait_readable(poll, left)? => {
-            poll_once(poll, events, Some(Duration::ZERO))
+            poll_once(poll, events, Some(Duration::ZERO))?;
+            Ok(calls + 2)
         }
-        left => poll_once(poll, events, left),
+        left => {
+            poll_once(poll, events, left)?;
+            Ok(calls + 1)
+        }
     }
 }
 

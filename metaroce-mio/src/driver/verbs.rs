@@ -9,11 +9,12 @@ use metaroce_core::request::{PostError, Segment, WorkRequest};
 use metaroce_core::wire::RejectReason;
 use metaroce_core::{CloseMode, ConnectError, RegionError, RegionOptions};
 
-use super::Driver;
+use super::HostDriver;
+use crate::backend::Backend;
 use crate::memory::RegionMemory;
 use crate::regions::{Region, RegisterError};
 
-impl Driver {
+impl<B: Backend + ?Sized> HostDriver<B> {
     /// Registers `memory` as a region whose addresses, in a peer's terms, are offsets.
     ///
     /// # Errors
@@ -43,19 +44,27 @@ impl Driver {
         }
         let length = memory.len() as u64;
         let options = RegionOptions { length, base_address, access, domain };
-        let registered = self.endpoint.register_region(options).map_err(RegisterError::Endpoint)?;
-        self.regions.insert(registered.id, memory);
+        let registered = self.host.endpoint.register_region(options).map_err(RegisterError::Endpoint)?;
+        self.backend.on_region(registered.id, &memory);
+        self.host.regions.insert(registered.id, memory);
         Ok(Region { id: registered.id, key: registered.key, length, base_address, access, domain })
     }
 
-    /// Ends a registration and gives the memory back.
+    /// Ends a registration and gives the memory back, once the system has let go of it: a completion-driven backend
+    /// waits for that.
     ///
     /// # Errors
     /// [`RegionError::InUse`] while work requests or packets in flight refer to it, [`RegionError::NoRegion`] if it was
-    /// deregistered before.
+    /// deregistered before, or the system does not let go: then the driver keeps the memory until it is dropped.
     pub fn deregister_region(&mut self, region: Region) -> Result<RegionMemory, RegionError> {
-        self.endpoint.deregister_region(region.id)?;
-        self.regions.remove(region.id).ok_or(RegionError::NoRegion)
+        self.host.endpoint.deregister_region(region.id)?;
+        let released = self.backend.release_region(region.id, &mut self.host);
+        let memory = self.host.regions.remove(region.id).ok_or(RegionError::NoRegion)?;
+        if released.is_err() {
+            self.host.unreleased.push(memory);
+            return Err(RegionError::NoRegion);
+        }
+        Ok(memory)
     }
 
     /// Copies the bytes of a region from `offset` on into `out`.
@@ -63,7 +72,7 @@ impl Driver {
     /// # Errors
     /// [`MemoryError`] if that passes the end, or the region was deregistered.
     pub fn copy_out(&self, region: Region, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
-        self.regions.memory(region.id).ok_or(MemoryError)?.copy_to(offset, out)
+        self.host.regions.memory(region.id).ok_or(MemoryError)?.copy_to(offset, out)
     }
 
     /// Copies `bytes` into a region at `offset`. Do not change what a work request under way is sending: a packet sent
@@ -72,13 +81,13 @@ impl Driver {
     /// # Errors
     /// [`MemoryError`] if that passes the end, the memory is mapped for reading only, or the region was deregistered.
     pub fn copy_in(&mut self, region: Region, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
-        self.regions.memory_mut(region.id).ok_or(MemoryError)?.copy_from(offset, bytes)
+        self.host.regions.memory_mut(region.id).ok_or(MemoryError)?.copy_from(offset, bytes)
     }
 
     /// The memory of a region.
     #[must_use]
     pub fn memory(&self, region: Region) -> Option<&RegionMemory> {
-        self.regions.memory(region.id)
+        self.host.regions.memory(region.id)
     }
 
     /// Starts to connect; [`Event::Connected`](metaroce_core::event::Event::Connected) or
@@ -88,7 +97,7 @@ impl Driver {
     /// [`ConnectError`]; nothing was sent.
     pub fn connect(&mut self, options: ConnectOptions<'_>) -> Result<ConnectionHandle, ConnectError> {
         let now = self.now();
-        self.endpoint.connect(now, options)
+        self.host.endpoint.connect(now, options)
     }
 
     /// Accepts an incoming connection, which may reach the regions of `domain`.
@@ -102,7 +111,7 @@ impl Driver {
         private_data: &[u8],
     ) -> Result<(), ConnectError> {
         let now = self.now();
-        self.endpoint.accept(now, connection, domain, private_data)
+        self.host.endpoint.accept(now, connection, domain, private_data)
     }
 
     /// Refuses an incoming connection.
@@ -116,7 +125,7 @@ impl Driver {
         private_data: &[u8],
     ) -> Result<(), ConnectError> {
         let now = self.now();
-        self.endpoint.reject(now, connection, reason, private_data)
+        self.host.endpoint.reject(now, connection, reason, private_data)
     }
 
     /// Starts to close a connection; [`Event::Closed`](metaroce_core::event::Event::Closed) tells when it is done.
@@ -125,7 +134,7 @@ impl Driver {
     /// [`ConnectError::State`] if it is closing or gone.
     pub fn close(&mut self, connection: ConnectionHandle, mode: CloseMode) -> Result<(), ConnectError> {
         let now = self.now();
-        self.endpoint.close(now, connection, mode)
+        self.host.endpoint.close(now, connection, mode)
     }
 
     /// Opens a stream.
@@ -133,7 +142,7 @@ impl Driver {
     /// # Errors
     /// [`PostError`].
     pub fn open_stream(&mut self, connection: ConnectionHandle) -> Result<StreamId, PostError> {
-        self.endpoint.open_stream(connection)
+        self.host.endpoint.open_stream(connection)
     }
 
     /// Posts a work request; a completion tells its end.
@@ -147,7 +156,7 @@ impl Driver {
         request: WorkRequest<'_>,
     ) -> Result<(), PostError> {
         let now = self.now();
-        self.endpoint.post(now, connection, stream, request)
+        self.host.endpoint.post(now, connection, stream, request)
     }
 
     /// Posts a receive; a completion tells its end.
@@ -161,7 +170,7 @@ impl Driver {
         id: u64,
         segments: &[Segment],
     ) -> Result<(), PostError> {
-        self.endpoint.post_recv(connection, stream, id, segments)
+        self.host.endpoint.post_recv(connection, stream, id, segments)
     }
 }
 

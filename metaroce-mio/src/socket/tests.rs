@@ -90,15 +90,6 @@ fn offloads_that_are_switched_off_are_not_claimed() {
 }
 
 #[test]
-fn overflow_counts_are_differences_even_when_they_wrap() {
-    let mut sockets = sockets(&["127.0.0.1:0"], SocketOptions::default());
-    assert_eq!(sockets.on_overflows(0, 5), 5);
-    assert_eq!(sockets.on_overflows(0, u32::MAX), u32::MAX - 5);
-    assert_eq!(sockets.on_overflows(0, 1), 2);
-    assert_eq!(sockets.on_overflows(7, 1), 0, "no such plane");
-}
-
-#[test]
 fn the_poll_reports_what_arrives_and_room_in_a_send_buffer() {
     let mut sockets = sockets(&["127.0.0.1:0"], SocketOptions::default());
     let receive = sockets.local_addresses().next().expect("a plane");

@@ -287,9 +287,3 @@ const CONTROL_BYTES: usize = 128;
 
 /// The instruction "return constant" of classic BPF; 0 bytes are kept.
 const BPF_RETURN_CONSTANT: u16 = 6;
-
-/// Makes a socket send without UDP checksum, which the kernel does not do together with segmentation.
-#[cfg(test)]
-pub(crate) fn set_no_udp_checksum(socket: &UdpSocket) {
-    assert!(set(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1));
-}

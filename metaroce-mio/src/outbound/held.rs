@@ -5,21 +5,29 @@ use std::net::SocketAddr;
 use metaroce_core::time::Instant;
 use metaroce_core::transmit::{Ecn, SourcePort, Transmit};
 
+use crate::backend::Packet;
 use crate::faults::Fate;
 use crate::stats::InjectedFaults;
 
 /// A sealed datagram with its bytes.
 #[derive(Debug)]
 pub(super) struct HeldDatagram {
-    pub(super) destination: SocketAddr,
-    pub(super) plane: u8,
-    pub(super) source: SourcePort,
-    pub(super) ecn: Ecn,
-    pub(super) bytes: Vec<u8>,
+    destination: SocketAddr,
+    plane: u8,
+    source: SourcePort,
+    ecn: Ecn,
+    bytes: Vec<u8>,
     /// Datagrams that are to leave before it.
     after: usize,
     /// When it leaves at the latest.
     release_at: Instant,
+}
+
+impl HeldDatagram {
+    pub(super) fn packet(&self) -> Packet<'_> {
+        let &Self { destination, plane, source, ecn, ref bytes, .. } = self;
+        Packet { destination, plane, source, ecn, bytes }
+    }
 }
 
 /// The datagrams that are held back, at most [`HELD_MAX`].

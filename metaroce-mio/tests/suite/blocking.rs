@@ -1,5 +1,4 @@
 //! Two blocking handles on two threads, over real loopback sockets.
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -11,26 +10,28 @@ use metaroce_core::event::{CloseReason, CompletionKind, Event, Status};
 use metaroce_core::ids::{ProtectionDomain, StreamId};
 use metaroce_core::region::Access;
 use metaroce_core::request::RemoteAddress;
-use metaroce_mio::{Blocking, BlockingError, DriverConfig, Faults, RegionMemory};
+use metaroce_mio::{BlockingDriver, BlockingError, DriverConfig, Faults, RegionMemory};
+
+use super::Tested;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 const PATIENCE: Duration = Duration::from_secs(20);
 const LENGTH: usize = 1 << 20;
 
-fn handle(address: &str, seed: u64, loss: f64) -> Blocking {
+fn handle<B: Tested>(address: &str, seed: u64, loss: f64) -> BlockingDriver<B> {
     let mut config = DriverConfig::with_seed(address.parse().expect("an address"), seed);
     config.faults = Faults::loss(loss, seed);
-    Blocking::with_config(config).expect("a handle")
+    BlockingDriver::with_config(config).expect("a handle")
 }
 
 /// A peer that offers one region, answers one SEND, and stays until it is closed. Tells its address and region.
-fn spawn_peer(
+fn spawn_peer<B: Tested>(
     address: &'static str,
     loss: f64,
 ) -> (SocketAddr, RemoteAddress, thread::JoinHandle<CloseReason>) {
     let (tell, told) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut peer = handle(address, 2, loss);
+        let mut peer = handle::<B>(address, 2, loss);
         let memory = RegionMemory::zeroed(LENGTH).expect("memory");
         let region = peer.driver_mut().register_region(memory, Access::ALL, DOMAIN).expect("registered");
         tell.send((peer.driver().local_address(), region.remote(0))).expect("somebody listens");
@@ -51,9 +52,9 @@ fn spawn_peer(
     (address, remote, thread)
 }
 
-fn converse(local: &'static str, loss: f64) {
-    let (address, remote, peer) = spawn_peer(local, loss);
-    let mut own = handle(local, 1, loss);
+fn converse<B: Tested>(local: &'static str, loss: f64) {
+    let (address, remote, peer) = spawn_peer::<B>(local, loss);
+    let mut own = handle::<B>(local, 1, loss);
     let bytes: Vec<u8> = (0..LENGTH).map(|i| (i % 251).to_le_bytes()[0]).collect();
     let source = RegionMemory::copied_from(&bytes).expect("memory");
     let source = own.driver_mut().register_region(source, Access::ALL, DOMAIN).expect("registered");
@@ -84,44 +85,38 @@ fn converse(local: &'static str, loss: f64) {
     assert_eq!(peer.join().expect("no panic"), CloseReason::Peer);
 }
 
-#[test]
-fn two_threads_write_read_and_send_over_ipv4() {
-    converse("127.0.0.1:0", 0.0);
+pub fn two_threads_write_read_and_send_over_ipv4<B: Tested>() {
+    converse::<B>("127.0.0.1:0", 0.0);
 }
 
-#[test]
-fn two_threads_write_read_and_send_over_ipv6() {
-    converse("[::1]:0", 0.0);
+pub fn two_threads_write_read_and_send_over_ipv6<B: Tested>() {
+    converse::<B>("[::1]:0", 0.0);
 }
 
-#[test]
-fn two_threads_write_read_and_send_in_spite_of_loss() {
-    converse("127.0.0.1:0", 0.05);
+pub fn two_threads_write_read_and_send_in_spite_of_loss<B: Tested>() {
+    converse::<B>("127.0.0.1:0", 0.05);
 }
 
-#[test]
-fn an_ipv4_client_reaches_a_server_that_listens_on_any_ipv6_address() {
-    let mut server = handle("[::]:0", 2, 0.0);
+pub fn an_ipv4_client_reaches_a_server_that_listens_on_any_ipv6_address<B: Tested>() {
+    let mut server = handle::<B>("[::]:0", 2, 0.0);
     let port = server.driver().local_address().port();
     let server = thread::spawn(move || server.accept(DOMAIN, PATIENCE).map(|_| ()));
-    let mut client = handle("127.0.0.1:0", 1, 0.0);
+    let mut client = handle::<B>("127.0.0.1:0", 1, 0.0);
     client.connect(SocketAddr::from(([127, 0, 0, 1], port)), PATIENCE).expect("connected");
     server.join().expect("no panic").expect("accepted");
 }
 
-#[test]
-fn connecting_to_nobody_times_out_and_never_fails_on_icmp() {
+pub fn connecting_to_nobody_times_out_and_never_fails_on_icmp<B: Tested>() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound").local_addr().expect("bound");
-    let mut own = handle("127.0.0.1:0", 1, 0.0);
+    let mut own = handle::<B>("127.0.0.1:0", 1, 0.0);
     let start = Instant::now();
     let error = own.connect(nobody, Duration::from_millis(300)).expect_err("nobody there");
     assert!(matches!(error, BlockingError::TimedOut), "{error}");
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
-#[test]
-fn waiting_without_events_ends_in_time() {
-    let mut own = handle("127.0.0.1:0", 1, 0.0);
+pub fn waiting_without_events_ends_in_time<B: Tested>() {
+    let mut own = handle::<B>("127.0.0.1:0", 1, 0.0);
     let start = Instant::now();
     assert_eq!(own.wait_event(Duration::from_millis(30)).expect("waited"), None);
     assert!((30..10_000).contains(&start.elapsed().as_millis()));

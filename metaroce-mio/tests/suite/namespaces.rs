@@ -1,7 +1,5 @@
 //! Two network namespaces joined by a veth pair: what loopback cannot show. Full send buffers behind a slow device, and
 //! a link whose MTU is below the configured one. Needs root and `ip`; says so where it has not.
-#![cfg(target_os = "linux")]
-#![expect(clippy::expect_used, reason = "a test may panic")]
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -16,7 +14,9 @@ use metaroce_core::event::Event;
 use metaroce_core::ids::ProtectionDomain;
 use metaroce_core::region::Access;
 use metaroce_core::stats::ConnectionStats;
-use metaroce_mio::{Blocking, DriverConfig, DriverStats, RegionMemory};
+use metaroce_mio::{BlockingDriver, DriverConfig, DriverStats, RegionMemory};
+
+use super::Tested;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -41,13 +41,17 @@ impl Link {
             && run(&format!("ip -n {b} addr add 10.77.0.2/24 dev eth0"))
             && [a, b].iter().all(|name| run(&format!("ip -n {name} link set dev eth0 up")));
         if !up {
-            println!("skipped: no network namespaces here (root and iproute2 are needed)");
+            super::skip(test, "no network namespaces here (root and iproute2 are needed)");
         }
         up.then_some(link)
     }
 
     /// Writes `length` bytes from A to B and verifies them; the counters of A.
-    fn write(&self, length: usize, change: fn(&mut DriverConfig)) -> (DriverStats, ConnectionStats) {
+    fn write<B: Tested>(
+        &self,
+        length: usize,
+        change: fn(&mut DriverConfig),
+    ) -> (DriverStats, ConnectionStats) {
         let [a, b] = &self.names;
         let bytes: Vec<u8> = (0..length).map(|i| (i % 253).to_le_bytes()).map(|[low, ..]| low).collect();
         thread::scope(|scope| {
@@ -55,7 +59,7 @@ impl Link {
             let expected = &bytes;
             let server = scope.spawn(move || {
                 enter(b);
-                let mut server = handle("10.77.0.2:0", 2, change);
+                let mut server = handle::<B>("10.77.0.2:0", 2, change);
                 let memory = RegionMemory::zeroed(length).expect("memory");
                 let region =
                     server.driver_mut().register_region(memory, Access::ALL, DOMAIN).expect("registered");
@@ -69,7 +73,7 @@ impl Link {
             let client = scope.spawn(move || {
                 enter(a);
                 let (address, remote): (SocketAddr, _) = told.recv().expect("the server is up");
-                let mut client = handle("10.77.0.1:0", 1, change);
+                let mut client = handle::<B>("10.77.0.1:0", 1, change);
                 let memory = RegionMemory::copied_from(expected).expect("memory");
                 let region =
                     client.driver_mut().register_region(memory, Access::ALL, DOMAIN).expect("registered");
@@ -109,22 +113,20 @@ fn enter(name: &str) {
     assert_eq!(outcome, 0, "cannot enter {name}");
 }
 
-fn handle(address: &str, seed: u64, change: fn(&mut DriverConfig)) -> Blocking {
+fn handle<B: Tested>(address: &str, seed: u64, change: fn(&mut DriverConfig)) -> BlockingDriver<B> {
     let mut config = DriverConfig::with_seed(address.parse().expect("an address"), seed);
     change(&mut config);
-    Blocking::with_config(config).expect("a handle")
+    BlockingDriver::with_config(config).expect("a handle")
 }
 
-#[test]
-fn a_full_send_buffer_delays_datagrams_and_loses_none() {
+pub fn a_full_send_buffer_delays_datagrams_and_loses_none<B: Tested>() {
     let Some(link) = Link::new("full", 9000) else { return };
     let [a, _] = &link.names;
     // Single packets, a device of 400 Mbit/s with a queue longer than the send buffers.
     if !run(&format!("ip netns exec {a} tc qdisc add dev eth0 root tbf rate 400mbit burst 32kb limit 8mb")) {
-        println!("skipped: no tc here");
-        return;
+        return super::skip("a full send buffer", "no tc here");
     }
-    let (stats, connection) = link.write(8 << 20, |config| {
+    let (stats, connection) = link.write::<B>(8 << 20, |config| {
         config.sockets.gso = false;
         config.sockets.send_buffer_bytes = 16 << 10;
     });
@@ -133,10 +135,9 @@ fn a_full_send_buffer_delays_datagrams_and_loses_none() {
     assert_eq!(connection.lost, 0, "what waited was sent");
 }
 
-#[test]
-fn a_link_with_a_smaller_mtu_costs_a_few_probes() {
+pub fn a_link_with_a_smaller_mtu_costs_a_few_probes<B: Tested>() {
     let Some(link) = Link::new("mtu", 1500) else { return };
-    let (stats, connection) = link.write(4 << 20, |_| {});
+    let (stats, connection) = link.write::<B>(4 << 20, |_| {});
     println!("{stats:?}\n{connection:?}");
     assert!(stats.send_errors.too_large > 0, "no probe was too large");
     assert!(stats.gso_batches > 0 || stats.send_errors.gso_refused > 0);

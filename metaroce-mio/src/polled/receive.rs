@@ -2,16 +2,12 @@
 
 use std::io;
 
-use metaroce_core::Endpoint;
-use metaroce_core::HeapStorage;
 use metaroce_core::time::Instant;
-use metaroce_core::transmit::Datagram;
 
-use crate::regions::RegionTable;
+use crate::backend::{DATAGRAMS_PER_ROUND, ReceiveRound};
+use crate::host::Host;
 use crate::socket::{Capabilities, Sockets};
-use crate::stats::DriverStats;
 use crate::sys::{ReceiveBatch, SendFault};
-use crate::tap::{Tapped, concrete};
 
 /// Receives batches, one plane after the other.
 pub(crate) struct Receiver {
@@ -19,15 +15,6 @@ pub(crate) struct Receiver {
     portable: bool,
     /// The plane that is served first next time.
     first_plane: usize,
-}
-
-/// What one round of receiving brought.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ReceiveRound {
-    /// Datagrams.
-    pub(crate) datagrams: usize,
-    /// Whether all sockets were found empty.
-    pub(crate) drained: bool,
 }
 
 impl Receiver {
@@ -45,17 +32,14 @@ impl Receiver {
     pub(crate) fn receive(
         &mut self,
         now: Instant,
-        sockets: &mut Sockets,
-        endpoint: &mut Endpoint<HeapStorage>,
-        regions: &mut RegionTable,
-        stats: &mut DriverStats,
+        sockets: &Sockets,
+        host: &mut Host,
     ) -> io::Result<ReceiveRound> {
         let planes = sockets.planes();
         let mut round = ReceiveRound { datagrams: 0, drained: true };
         for offset in 0..planes {
             let plane = (self.first_plane + offset) % planes;
-            let drained =
-                self.drain_plane(now, plane, &mut round.datagrams, sockets, endpoint, regions, stats)?;
+            let drained = self.drain_plane(now, plane, &mut round.datagrams, sockets, host)?;
             round.drained &= drained;
             if round.datagrams >= DATAGRAMS_PER_ROUND {
                 // The planes not looked at may have something too.
@@ -68,77 +52,37 @@ impl Receiver {
     }
 
     /// Receives from one plane until it is empty (`true`) or the round is full.
-    #[expect(clippy::too_many_arguments, reason = "the parts of the driver, borrowed one by one")]
     fn drain_plane(
         &mut self,
         now: Instant,
         plane: usize,
         datagrams: &mut usize,
-        sockets: &mut Sockets,
-        endpoint: &mut Endpoint<HeapStorage>,
-        regions: &mut RegionTable,
-        stats: &mut DriverStats,
+        sockets: &Sockets,
+        host: &mut Host,
     ) -> io::Result<bool> {
         let mut errors = 0;
         while *datagrams < DATAGRAMS_PER_ROUND {
             let Some(socket) = sockets.receiving(plane) else { return Ok(true) };
-            stats.receive_calls += 1;
+            host.stats.receive_calls += 1;
+            host.stats.system_calls += 1;
             match self.batch.receive(socket, self.portable) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) if errors < ERRORS_PER_ROUND && is_passing(&error) => {
-                    stats.receive_errors += 1;
+                    host.stats.receive_errors += 1;
                     errors += 1;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
-            *datagrams += self.hand_in(now, plane, sockets, endpoint, regions, stats);
+            for (message, bytes) in self.batch.messages() {
+                *datagrams += host.hand_in(now, plane, message, bytes);
+            }
             if self.batch.drained() {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// Hands each datagram of the batch to the core; returns how many there were.
-    fn hand_in(
-        &mut self,
-        now: Instant,
-        plane: usize,
-        sockets: &mut Sockets,
-        endpoint: &mut Endpoint<HeapStorage>,
-        regions: &mut RegionTable,
-        stats: &mut DriverStats,
-    ) -> usize {
-        let mut datagrams = 0;
-        let local = sockets.local_addresses().nth(plane).map(concrete);
-        for (message, bytes) in self.batch.messages() {
-            if let Some(cumulative) = message.overflows {
-                stats.receive_overflows += u64::from(sockets.on_overflows(plane, cumulative));
-            }
-            stats.bytes_received += bytes.len() as u64;
-            if message.truncated {
-                stats.receive_truncated += 1;
-                datagrams += 1;
-                continue;
-            }
-            let segments = bytes.chunks(message.segment_bytes.max(1));
-            stats.gro_batches += u64::from(segments.len() > 1);
-            datagrams += segments.len();
-            for bytes in segments {
-                let plane = u8::try_from(plane).unwrap_or(u8::MAX);
-                if let (Some(tap), Some(local)) = (&mut sockets.tap.0, local) {
-                    let (source, destination) = (message.source, local);
-                    tap(&Tapped { at: now, sent: false, source, destination, ecn: message.ecn, bytes });
-                }
-                let datagram = Datagram { source: message.source, plane, ecn: message.ecn, bytes };
-                // What the core drops it counts itself.
-                let _ = endpoint.handle_datagram(now, datagram, regions);
-            }
-        }
-        stats.datagrams_received += datagrams as u64;
-        datagrams
     }
 }
 
@@ -154,10 +98,6 @@ fn is_passing(error: &io::Error) -> bool {
             | SendFault::Forbidden
     )
 }
-
-/// Datagrams handed in before the core is asked for acknowledgements; a batch may pass it by its own size. The core's
-/// vector of received packets spans 256 on each path.
-const DATAGRAMS_PER_ROUND: usize = 128;
 
 /// Passing errors that are skipped in one round.
 const ERRORS_PER_ROUND: usize = 64;

@@ -1,3 +1,6 @@
+//! Two drivers that take turns on one thread, over real loopback sockets.
+
+use std::io;
 use std::time::{Duration, Instant};
 
 use metaroce_core::config::ConnectOptions;
@@ -8,25 +11,25 @@ use metaroce_core::request::{Operation, WorkRequest};
 use metaroce_core::transmit::SourcePort;
 use metaroce_core::{CloseMode, RegionError};
 
-use super::*;
-use crate::config::SocketOptions;
-use crate::memory::RegionMemory;
-use crate::regions::{Region, RegisterError};
+use metaroce_core::event::Event;
+use metaroce_mio::{BuildError, DriverConfig, Faults, HostDriver, Region, RegionMemory, RegisterError, Turn};
+
+use super::Tested;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
 
 /// Two drivers, connected, that take turns on this thread.
-struct Two {
-    drivers: [Driver; 2],
+struct Two<B: Tested> {
+    drivers: [HostDriver<B>; 2],
     connections: [ConnectionHandle; 2],
     events: [Vec<Event>; 2],
 }
 
-impl Two {
+impl<B: Tested> Two<B> {
     fn connect(configs: [DriverConfig; 2]) -> Self {
-        let [a, b] = configs.map(|config| Driver::new(config).expect("a driver"));
+        let [a, b] = configs.map(|config| HostDriver::<B>::new(config).expect("a driver"));
         let mut drivers = [a, b];
         let remote = drivers[1].local_address();
         let first = drivers[0].connect(ConnectOptions::to(remote)).expect("connecting");
@@ -44,7 +47,7 @@ impl Two {
     }
 
     /// Takes turns until `done` gives something; at most for a minute.
-    fn run<T>(&mut self, mut done: impl FnMut(&[Driver; 2], &[Vec<Event>; 2]) -> Option<T>) -> T {
+    fn run<T>(&mut self, mut done: impl FnMut(&[HostDriver<B>; 2], &[Vec<Event>; 2]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             let mut idle = true;
@@ -138,10 +141,9 @@ fn pattern(length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-#[test]
-fn sixty_four_mebibytes_arrive_over_a_clean_link() {
+pub fn sixty_four_mebibytes_arrive_over_a_clean_link<B: Tested>() {
     for address in [V4, V6] {
-        let mut two = Two::connect(configs(address, |_| {}));
+        let mut two = Two::<B>::connect(configs(address, |_| {}));
         two.write_and_verify(64 << 20);
         let capabilities = two.drivers[0].capabilities();
         let [sender, receiver] = [0, 1].map(|side| two.drivers[side].stats());
@@ -154,10 +156,9 @@ fn sixty_four_mebibytes_arrive_over_a_clean_link() {
     }
 }
 
-#[test]
-fn sixty_four_mebibytes_arrive_in_spite_of_loss() {
+pub fn sixty_four_mebibytes_arrive_in_spite_of_loss<B: Tested>() {
     for address in [V4, V6] {
-        let mut two = Two::connect(configs(address, |config| config.faults = Faults::loss(0.02, 5)));
+        let mut two = Two::<B>::connect(configs(address, |config| config.faults = Faults::loss(0.02, 5)));
         two.write_and_verify(64 << 20);
         let stats = two.drivers[0].stats();
         let connection = two.drivers[0].endpoint_mut().connection_stats(two.connections[0]).expect("open");
@@ -168,11 +169,11 @@ fn sixty_four_mebibytes_arrive_in_spite_of_loss() {
     }
 }
 
-#[test]
-fn every_kind_of_fault_at_once_is_survived() {
+pub fn every_kind_of_fault_at_once_is_survived<B: Tested>() {
     for address in [V4, V6] {
-        let faults = Faults { loss: 0.02, reorder: 0.02, duplicate: 0.02, corrupt: 0.02, seed: 3 };
-        let mut two = Two::connect(configs(address, |config| config.faults = faults));
+        let mut faults = Faults::loss(0.02, 3);
+        (faults.reorder, faults.duplicate, faults.corrupt) = (0.02, 0.02, 0.02);
+        let mut two = Two::<B>::connect(configs(address, |config| config.faults = faults));
         two.write_and_verify(8 << 20);
         let injected = two.drivers[0].stats().injected;
         println!("{address}: {injected:?}");
@@ -183,15 +184,14 @@ fn every_kind_of_fault_at_once_is_survived() {
     }
 }
 
-#[test]
-fn portable_and_native_drivers_understand_each_other() {
+pub fn portable_and_native_drivers_understand_each_other<B: Tested>() {
     for portable in [[true, true], [true, false], [false, true]] {
         for address in [V4, V6] {
             let mut configs = configs(address, |config| config.faults = Faults::loss(0.01, 9));
             for (config, portable) in configs.iter_mut().zip(portable) {
                 config.sockets.portable = portable;
             }
-            let mut two = Two::connect(configs);
+            let mut two = Two::<B>::connect(configs);
             two.write_and_verify(4 << 20);
             if portable[0] {
                 let stats = two.drivers[0].stats();
@@ -202,10 +202,9 @@ fn portable_and_native_drivers_understand_each_other() {
     }
 }
 
-#[test]
-fn without_offloads_everything_goes_in_single_datagrams() {
-    let mut two = Two::connect(configs(V4, |config| {
-        config.sockets = SocketOptions { gso: false, gro: false, ..SocketOptions::default() };
+pub fn without_offloads_everything_goes_in_single_datagrams<B: Tested>() {
+    let mut two = Two::<B>::connect(configs(V4, |config| {
+        (config.sockets.gso, config.sockets.gro) = (false, false);
     }));
     two.write_and_verify(8 << 20);
     for driver in &two.drivers {
@@ -218,18 +217,17 @@ fn without_offloads_everything_goes_in_single_datagrams() {
 /// The kernel refuses segmented sends (EINVAL) from a socket that sends without UDP checksum: like a device that cannot
 /// do it.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_segmented_send_that_is_refused_goes_out_singly_and_is_not_tried_again() {
+pub fn a_segmented_send_that_is_refused_goes_out_singly_and_is_not_tried_again<B: Tested>() {
     let mut configs = configs(V4, |config| config.endpoint.source_ports = (50_700..=50_707).into());
     configs[0].endpoint.source_ports = (50_600..=50_607).into();
-    let mut two = Two::connect(configs);
+    let mut two = Two::<B>::connect(configs);
     if !two.drivers[0].capabilities().gso {
-        println!("skipped: no segmentation offload on this system");
-        return;
+        return super::skip("a segmented send is refused", "no segmentation offload on this system");
     }
     for port in 50_600..=50_607 {
-        let (socket, _) = two.drivers[0].sockets.sending(0, SourcePort::Path(port)).expect("a socket");
-        crate::sys::linux::set_no_udp_checksum(socket);
+        let (socket, _) =
+            two.drivers[0].backend_mut().sockets_mut().sending(0, SourcePort::Path(port)).expect("a socket");
+        set_no_udp_checksum(socket);
     }
     two.write_and_verify(8 << 20);
     let stats = two.drivers[0].stats();
@@ -240,27 +238,25 @@ fn a_segmented_send_that_is_refused_goes_out_singly_and_is_not_tried_again() {
     two.close();
 }
 
-#[test]
-fn two_planes_both_carry_data() {
-    let mut two =
-        Two::connect(configs(V4, |config| config.local.push("127.0.0.2:0".parse().expect("an address"))));
+pub fn two_planes_both_carry_data<B: Tested>() {
+    let mut two = Two::<B>::connect(configs(V4, |config| {
+        config.local.push("127.0.0.2:0".parse().expect("an address"));
+    }));
     assert_eq!(two.drivers[0].local_addresses().len(), 2);
     two.write_and_verify(16 << 20);
     println!("{:?}", two.drivers[0].stats());
     two.close();
 }
 
-#[test]
-fn more_paths_than_path_sockets_still_work() {
-    let mut two = Two::connect(configs(V4, |config| config.sockets.path_sockets_max = 2));
+pub fn more_paths_than_path_sockets_still_work<B: Tested>() {
+    let mut two = Two::<B>::connect(configs(V4, |config| config.sockets.path_sockets_max = 2));
     two.write_and_verify(4 << 20);
     assert!(two.drivers[0].stats().path_sockets_evicted > 0);
     two.close();
 }
 
-#[test]
-fn a_region_gives_its_memory_back_and_a_stale_handle_finds_nothing() {
-    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
+pub fn a_region_gives_its_memory_back_and_a_stale_handle_finds_nothing<B: Tested>() {
+    let mut driver = HostDriver::<B>::new(config(V4, 1)).expect("a driver");
     let memory = RegionMemory::copied_from(b"twelve bytes").expect("memory");
     let region = driver.register_region_at(memory, 0x1000, Access::REMOTE_READ, DOMAIN).expect("registered");
     assert_eq!((region.len(), region.base_address(), region.remote(4).address), (12, 0x1000, 0x1004));
@@ -277,9 +273,8 @@ fn a_region_gives_its_memory_back_and_a_stale_handle_finds_nothing() {
     assert_eq!(driver.deregister_region(region).err(), Some(RegionError::NoRegion));
 }
 
-#[test]
-fn memory_mapped_for_reading_gets_no_rights_to_write() {
-    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
+pub fn memory_mapped_for_reading_gets_no_rights_to_write<B: Tested>() {
+    let mut driver = HostDriver::<B>::new(config(V4, 1)).expect("a driver");
     let file = std::fs::File::open(std::env::current_exe().expect("a path")).expect("this program");
     for access in [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::ALL] {
         let memory = RegionMemory::file_read_only(&file, 0, 4096).expect("mapped");
@@ -289,21 +284,37 @@ fn memory_mapped_for_reading_gets_no_rights_to_write() {
     driver.register_region(memory, Access::REMOTE_READ, DOMAIN).expect("registered");
 }
 
-#[test]
-fn a_port_that_is_taken_is_reported() {
-    let first = Driver::new(config(V4, 1)).expect("a driver");
-    let error = Driver::new(config(&first.local_address().to_string(), 2)).expect_err("taken");
+pub fn a_port_that_is_taken_is_reported<B: Tested>() {
+    let first = HostDriver::<B>::new(config(V4, 1)).expect("a driver");
+    let error = HostDriver::<B>::new(config(&first.local_address().to_string(), 2)).expect_err("taken");
     assert!(matches!(&error, BuildError::Io(error) if error.kind() == io::ErrorKind::AddrInUse), "{error}");
 }
 
-#[test]
-fn an_idle_driver_has_nothing_more_to_do() {
-    let mut driver = Driver::new(config(V4, 1)).expect("a driver");
-    assert_eq!(driver.turn().expect("turned"), Turn { received: 0, sent: 0, more: false });
+pub fn an_idle_driver_has_nothing_more_to_do<B: Tested>() {
+    let mut driver = HostDriver::<B>::new(config(V4, 1)).expect("a driver");
+    assert_eq!(driver.turn().expect("turned"), Turn::default());
 }
 
-#[test]
-fn a_driver_can_move_to_another_thread() {
+pub fn a_driver_can_move_to_another_thread<B: Tested>() {
     fn is_send<T: Send>(_: &T) {}
-    is_send(&Driver::new(config(V4, 1)).expect("a driver"));
+    is_send(&HostDriver::<B>::new(config(V4, 1)).expect("a driver"));
+}
+
+/// Makes a socket send without UDP checksum, which the kernel does not do together with segmentation.
+#[cfg(target_os = "linux")]
+fn set_no_udp_checksum(socket: &mio::net::UdpSocket) {
+    let value: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of_val(&value)).expect("small");
+    // SAFETY: the value is alive during the call and has the length that is given.
+    let outcome = unsafe {
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_NO_CHECK);
+        libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            level,
+            name,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
