@@ -110,3 +110,17 @@ fn nonsense_arguments_are_refused_with_a_hint() {
         assert!(error.contains(arguments[0]), "{error}");
     }
 }
+
+#[test]
+fn a_backend_that_is_not_compiled_in_says_what_to_do() {
+    for (name, there) in [("uring", cfg!(feature = "uring")), ("xdp", cfg!(feature = "xdp"))] {
+        if !there {
+            let mut command = Place::here().metaroce();
+            let error = run(command.args(["--backend", name, "info"]), LIMIT).expect_failure();
+            assert!(
+                error.contains(&format!("--features {name}")) && error.contains("--backend mio"),
+                "{error}"
+            );
+        }
+    }
+}

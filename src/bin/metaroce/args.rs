@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::backend::BackendKind;
 use crate::quantity::{parse_fraction, parse_size};
 
 /// RDMA over lossy, multipath Ethernet; without a command it runs `demo`
@@ -17,6 +18,17 @@ pub(crate) struct Cli {
     /// Write every datagram that this process sends or receives into a pcapng file
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+
+    /// What moves the datagrams
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "METAROCE_BACKEND",
+        hide_env_values = true
+    )]
+    pub(crate) backend: BackendKind,
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

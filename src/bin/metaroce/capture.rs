@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use metaroce_conformance::trace::PcapWriter;
-use metaroce_mio::Driver;
+
+use crate::backend::Driver;
 
 /// The writer, until a driver takes it.
 static WRITER: Mutex<Option<PcapWriter<BufWriter<File>>>> = Mutex::new(None);

@@ -24,7 +24,7 @@ pub(crate) fn run(output: OutputArgs) -> anyhow::Result<()> {
             "version": env!("CARGO_PKG_VERSION"),
             "wire_version": wire::VERSION,
             "udp_port": wire::UDP_PORT,
-            "backend": "mio",
+            "backend": reactor.driver.backend().name(),
             "capabilities": object(&capabilities),
             "limits": object(&limits),
         });
@@ -35,7 +35,7 @@ pub(crate) fn run(output: OutputArgs) -> anyhow::Result<()> {
         row("version", env!("CARGO_PKG_VERSION")),
         row("wire version", format!("{} (draft)", wire::VERSION)),
         row("UDP port", wire::UDP_PORT.to_string()),
-        row("backend", "mio: UDP sockets"),
+        row("backend", reactor.driver.backend().name()),
     ];
     for (kind, list) in [("capability", capabilities), ("limit", limits)] {
         rows.extend(

@@ -1,6 +1,7 @@
 //! The program `metaroce`: a demonstration, and file transfer over `MetaRoCE`.
 
 mod args;
+mod backend;
 mod capture;
 mod demo;
 mod files;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 /// Runs a command; `false` when it ran but its verification failed.
 fn run(cli: Cli) -> anyhow::Result<bool> {
     let output = cli.output;
+    backend::choose(cli.backend);
     if let Some(path) = &cli.pcap {
         capture::open(path)?;
     }

@@ -1,46 +1,41 @@
 //! A driver in an event loop of our own, which other threads can wake and Ctrl-C ends.
 
-use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use metaroce::Event;
-use metaroce_mio::{Driver, DriverConfig};
-use mio::{Events, Interest, Poll, Token, Waker};
+use metaroce_mio::{BuildError, DriverConfig, Waker};
 
+use crate::backend::{self, Driver};
 use crate::{capture, trace};
 
 /// The loop: [`turn`](Self::turn), take the events, do one's own work, [`sleep`](Self::sleep) if there was none.
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    pub(crate) driver: Driver,
-    poll: Poll,
-    ready: Events,
-    waker: Arc<Waker>,
+    pub(crate) driver: Box<Driver>,
+    waker: Waker,
     more: bool,
 }
 
 impl Reactor {
-    /// Opens the sockets.
+    /// Opens the sockets, with the backend that the command line names.
     ///
     /// # Errors
     /// When an address is taken or not ours, or the system gives no sockets.
     pub(crate) fn new(config: DriverConfig) -> anyhow::Result<Self> {
         let local = config.local.first().map_or_else(String::new, ToString::to_string);
-        let mut driver = Driver::new(config).with_context(|| format!("cannot listen on {local}"))?;
+        let mut driver = backend::open(config).map_err(|error| match error {
+            BuildError::Io(_) => anyhow::Error::new(error).context(format!("cannot listen on {local}")),
+            other => other.into(),
+        })?;
         capture::attach(&mut driver);
-        let poll = Poll::new().context("cannot make an event queue")?;
-        poll.registry()
-            .register(&mut driver, DRIVER, Interest::READABLE)
-            .context("cannot register the sockets")?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER).context("cannot make a waker")?);
-        Ok(Self { driver, poll, ready: Events::with_capacity(16), waker, more: false })
+        let waker = driver.waker().context("cannot make a waker")?;
+        Ok(Self { driver, waker, more: false })
     }
 
     /// What wakes this loop from another thread.
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        Arc::clone(&self.waker)
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// Receives, lets timers run and sends, all for a bounded time.
@@ -67,19 +62,9 @@ impl Reactor {
         if self.more {
             return Ok(());
         }
-        let due = self.driver.deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout = due.map_or(limit, |due| due.min(limit));
-        match self.poll.poll(&mut self.ready, Some(timeout)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                Err(error).context("cannot wait for events")
-            }
-            _ => Ok(()),
-        }
+        self.driver.wait(Some(limit)).context("cannot wait for events")
     }
 }
 
 /// How long a loop sleeps at most before it looks for Ctrl-C.
 pub(crate) const IDLE_MAX: Duration = Duration::from_millis(100);
-
-const DRIVER: Token = Token(0);
-const WAKER: Token = Token(1);

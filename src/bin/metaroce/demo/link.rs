@@ -11,6 +11,7 @@ use metaroce_mio::{DriverConfig, Faults};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{DemoArgs, LinkArgs, OutputArgs};
+use crate::backend;
 
 /// The service number of the demonstration: "demo".
 pub(super) const SERVICE: u32 = 0x6465_6d6f;
@@ -83,6 +84,7 @@ impl TargetProcess {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("demo-target").arg(format!("--listen={listen}")).arg(format!("--size={}", args.size));
+        command.args(["--backend", backend::chosen().name()]);
         command.arg(format!("--paths={}", args.link.paths)).arg(format!("--loss={}", args.link.loss));
         if args.link.reorder {
             command.arg("--reorder");

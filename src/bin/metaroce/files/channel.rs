@@ -7,11 +7,12 @@ use metaroce::{
     Access, Completion, CompletionKind, ConnectionHandle, Operation, PostError, ProtectionDomain,
     RemoteAddress, Segment, Status, StreamId, WorkRequest,
 };
-use metaroce_mio::{Driver, Region, RegionMemory};
+use metaroce_mio::{Region, RegionMemory};
 
 use super::failure::TransferError;
 use super::message::{MESSAGE_BYTES_MAX, Message};
 use super::ring::immediate_of;
+use crate::backend::Driver;
 use crate::trace;
 
 /// A connection and the protection domain whose regions its peer may reach.

@@ -1,13 +1,14 @@
 //! The receiving side of a transfer: from our window into a file.
 
 use metaroce::Access;
-use metaroce_mio::{Driver, Region, RegionMemory};
+use metaroce_mio::{Region, RegionMemory};
 
 use super::channel::{Channel, Peer, release};
 use super::disk::{WriteResult, Writer};
 use super::failure::TransferError;
 use super::message::{Failure, Hash, Message, Window};
 use super::ring::{CHUNK_BYTES, CHUNKS, Layout, ReceiveRing};
+use crate::backend::Driver;
 
 /// A registered window, before the size of the file is known.
 #[derive(Debug)]

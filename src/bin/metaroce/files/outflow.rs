@@ -3,13 +3,14 @@
 use std::fs::File;
 
 use metaroce::{Access, RegionKey, RemoteAddress};
-use metaroce_mio::{Driver, Region, RegionMemory};
+use metaroce_mio::{Region, RegionMemory};
 
 use super::channel::{Channel, Peer, release};
 use super::disk::{ReadResult, Reader, Wake};
 use super::failure::TransferError;
 use super::message::{Failure, Hash, Message, Window};
 use super::ring::{CHUNK_BYTES_MAX, CHUNKS, Layout, SendRing};
+use crate::backend::Driver;
 
 /// A file on its way out.
 #[derive(Debug)]

@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use metaroce::Completion;
-use metaroce_mio::Driver;
-use mio::Waker;
+use metaroce_mio::Waker;
 
 use super::channel::{Channel, Heard, Peer};
 use super::disk::Writer;
@@ -15,6 +13,7 @@ use super::inflow::{Inflow, ReceiveWindow};
 use super::message::{Failure, Hash, Message, Window};
 use super::outflow::{Outflow, Source};
 use super::store::{Incoming, Store};
+use crate::backend::Driver;
 
 /// A transfer under way.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(crate) struct Transfer {
     peer: Peer,
     channel: Channel,
     role: Role,
-    waker: Arc<Waker>,
+    waker: Waker,
     summary: Summary,
     outcome: Option<Result<Hash, TransferError>>,
 }
@@ -62,7 +61,7 @@ impl Transfer {
         driver: &mut Driver,
         peer: Peer,
         store: Rc<Store>,
-        waker: Arc<Waker>,
+        waker: Waker,
     ) -> anyhow::Result<Self> {
         let channel = Channel::new(driver, peer)?;
         let role = Role::Listening(store);
@@ -78,7 +77,7 @@ impl Transfer {
         peer: Peer,
         source: Source,
         name: String,
-        waker: Arc<Waker>,
+        waker: Waker,
     ) -> anyhow::Result<Self> {
         let mut channel = Channel::new(driver, peer)?;
         let size = source.size;
@@ -97,7 +96,7 @@ impl Transfer {
         peer: Peer,
         name: String,
         output: PathBuf,
-        waker: Arc<Waker>,
+        waker: Waker,
     ) -> anyhow::Result<Self> {
         let mut channel = Channel::new(driver, peer)?;
         let window = ReceiveWindow::register(driver, peer)?;
@@ -283,8 +282,8 @@ impl Transfer {
     }
 }
 
-fn wake(waker: &Arc<Waker>) -> super::disk::Wake {
-    let waker = Arc::clone(waker);
+fn wake(waker: &Waker) -> super::disk::Wake {
+    let waker = waker.clone();
     Box::new(move || {
         // Fails only when the loop is gone.
         let _ = waker.wake();

@@ -1,0 +1,90 @@
+//! `--backend`: what moves the datagrams, chosen at run time.
+
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+use metaroce_mio::{Backend, BuildError, DriverConfig};
+
+/// A driver over the backend that was chosen.
+pub(crate) type Driver = metaroce_mio::HostDriver<dyn Backend>;
+
+/// The backends that there are, whether compiled in or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendKind {
+    /// UDP sockets by mio: every system
+    #[default]
+    Mio,
+    /// Linux `io_uring`: fewer system calls
+    Uring,
+    /// Linux `AF_XDP`: past the kernel's UDP
+    Xdp,
+}
+
+impl BackendKind {
+    /// The name, as the command line takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Mio => "mio",
+            Self::Uring => "uring",
+            Self::Xdp => "xdp",
+        }
+    }
+}
+
+static CHOSEN: OnceLock<BackendKind> = OnceLock::new();
+
+/// Has every later [`open`] take this backend. The first call counts.
+pub(crate) fn choose(kind: BackendKind) {
+    let _ = CHOSEN.set(kind);
+}
+
+/// The backend that was chosen.
+pub(crate) fn chosen() -> BackendKind {
+    CHOSEN.get().copied().unwrap_or_default()
+}
+
+/// Opens a driver over the backend that was chosen.
+///
+/// # Errors
+/// When sockets can't be opened, or the backend is not compiled in or can't work here; the text says what to do.
+pub(crate) fn open(config: DriverConfig) -> Result<Box<Driver>, BuildError> {
+    match chosen() {
+        BackendKind::Mio => Ok(Box::new(metaroce_mio::Driver::new(config)?)),
+        BackendKind::Uring => open_uring(config),
+        BackendKind::Xdp => open_xdp(config),
+    }
+}
+
+fn open_uring(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
+    Err(absent("io_uring", BackendKind::Uring))
+}
+
+fn open_xdp(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
+    Err(absent("AF_XDP", BackendKind::Xdp))
+}
+
+/// What a program says that was built without a backend.
+fn absent(what: &str, kind: BackendKind) -> BuildError {
+    let name = kind.name();
+    BuildError::Unsupported(format!(
+        "this program was built without {what}: build it with `--features {name}` on Linux, or take `--backend mio`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for kind in BackendKind::value_variants() {
+            assert_eq!(BackendKind::from_str(kind.name(), false), Ok(*kind));
+        }
+    }
+
+    #[test]
+    fn what_is_not_compiled_in_says_what_to_do() {
+        let text = absent("io_uring", BackendKind::Uring).to_string();
+        assert!(text.contains("--features uring") && text.contains("--backend mio"), "{text}");
+    }
+}
