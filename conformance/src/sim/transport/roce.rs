@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use metaroce_core::Ecn;
 
-use super::super::memory::{FLOW_BYTES, cover, place};
+use super::super::memory::{FLOW_BYTES, Peer, cover, place};
 use super::super::packet::{Arena, Packet, PacketId};
 use super::super::topology::ecmp;
 use super::super::units::FRAMING_BYTES;
@@ -29,6 +29,8 @@ pub struct RoceOptions {
     pub dcqcn: Dcqcn,
     /// Seed of source ports.
     pub seed: u64,
+    /// Planes; each connection has one of them.
+    pub planes: u32,
 }
 
 /// One host.
@@ -36,12 +38,12 @@ pub struct RoceOptions {
 pub struct RoceV2 {
     host: u32,
     options: RoceOptions,
-    senders: BTreeMap<u32, Sender>,
-    receivers: BTreeMap<u32, Receiver>,
+    senders: BTreeMap<Peer, Sender>,
+    receivers: BTreeMap<Peer, Receiver>,
     /// Senders in the order of their turns.
-    turns: VecDeque<u32>,
+    turns: VecDeque<Peer>,
     /// Answers to send, before data: to whom, what.
-    answers: VecDeque<(u32, BaselineHeader)>,
+    answers: VecDeque<(Peer, BaselineHeader)>,
     notices: VecDeque<Notice>,
     covered: u64,
     placed_bytes: u64,
@@ -51,7 +53,7 @@ pub struct RoceV2 {
 
 #[derive(Debug)]
 struct Sender {
-    source_port: u16,
+    path: (u16, u8),
     messages: VecDeque<Queued>,
     /// Numbers: the oldest unanswered, the next to send, one past the highest sent, one past the last queued.
     oldest: u64,
@@ -100,23 +102,27 @@ impl RoceV2 {
         }
     }
 
-    fn source_port(&self, peer: u32) -> u16 {
-        let hash = ecmp(self.options.seed, self.host, peer, 0) % 16_384;
-        49_152 + u16::try_from(hash).unwrap_or(0)
+    /// Source port and plane of the one path to `peer`.
+    fn path(&self, peer: Peer) -> (u16, u8) {
+        let hash = ecmp(self.options.seed ^ u64::from(peer.number) << 32, self.host, peer.host, 0);
+        let part = |number: u64| u16::try_from(number).unwrap_or(0);
+        let plane = part((hash >> 32) % u64::from(self.options.planes.max(1)));
+        (49_152 + part(hash % 16_384), u8::try_from(plane).unwrap_or(0))
     }
 
     fn on_data(&mut self, now_ps: u64, packet: &Packet) {
         let header = packet.baseline;
-        let receiver = self.receivers.entry(packet.from).or_default();
+        let peer = Peer { host: packet.from, number: header.connection };
+        let receiver = self.receivers.entry(peer).or_default();
         let due = receiver.notified_ps.is_none_or(|at_ps| now_ps - at_ps >= self.options.dcqcn.notify_ps);
         if packet.ecn == Ecn::Ce && due {
             receiver.notified_ps = Some(now_ps);
-            self.answers.push_back((packet.from, answer(BaselineKind::Cnp, 0)));
+            self.answers.push_back((peer, answer(BaselineKind::Cnp, 0)));
         }
         if header.psn > receiver.expected {
             if !receiver.told_gap {
                 receiver.told_gap = true;
-                self.answers.push_back((packet.from, answer(BaselineKind::Nak, receiver.expected)));
+                self.answers.push_back((peer, answer(BaselineKind::Nak, receiver.expected)));
             }
             return;
         }
@@ -129,17 +135,17 @@ impl RoceV2 {
             self.placed_bytes += bytes;
             if header.last && header.notify {
                 let id = u32::try_from(header.message).unwrap_or(u32::MAX);
-                self.notices.push_back(Notice::Delivered { peer: packet.from, id });
+                self.notices.push_back(Notice::Delivered { peer, id });
             }
         }
         receiver.since_ack += 1;
         if header.last || receiver.since_ack >= ACK_PACKETS {
             receiver.since_ack = 0;
-            self.answers.push_back((packet.from, answer(BaselineKind::Ack, receiver.expected)));
+            self.answers.push_back((peer, answer(BaselineKind::Ack, receiver.expected)));
         }
     }
 
-    fn on_answer(&mut self, now_ps: u64, from: u32, header: &BaselineHeader) {
+    fn on_answer(&mut self, now_ps: u64, from: Peer, header: &BaselineHeader) {
         let constants = self.options.dcqcn;
         let Some(sender) = self.senders.get_mut(&from) else { return };
         if header.kind == BaselineKind::Cnp {
@@ -166,7 +172,7 @@ impl RoceV2 {
     }
 
     /// The next data packet of the sender to `peer`, if it has one and its pace allows it.
-    fn next_data(&mut self, now_ps: u64, peer: u32, arena: &mut Arena) -> Option<PacketId> {
+    fn next_data(&mut self, now_ps: u64, peer: Peer, arena: &mut Arena) -> Option<PacketId> {
         let payload_bytes = self.options.payload_bytes;
         let constants = self.options.dcqcn;
         let sender = self.senders.get_mut(&peer)?;
@@ -183,13 +189,14 @@ impl RoceV2 {
         }
         let (id, packet) = arena.allocate();
         packet.from = self.host;
-        packet.to = peer;
-        packet.source_port = sender.source_port;
+        packet.to = peer.host;
+        (packet.source_port, packet.plane) = sender.path;
         packet.ecn = Ecn::Ect0;
         packet.payload_bytes = u32::try_from(left).unwrap_or(u32::MAX).min(payload_bytes);
         packet.payload_offset = queued.offset + at;
         packet.baseline = BaselineHeader {
             kind: BaselineKind::Data,
+            connection: peer.number,
             bytes: HEADER_BYTES,
             psn: sender.next,
             message: u64::from(queued.message.id),
@@ -210,11 +217,11 @@ impl RoceV2 {
 }
 
 impl Transport for RoceV2 {
-    fn connect(&mut self, _now_ps: u64, peer: u32, _first: bool) {
-        let source_port = self.source_port(peer);
+    fn connect(&mut self, _now_ps: u64, peer: Peer, _first: bool) {
+        let path = self.path(peer);
         let reaction = Reaction::new(&self.options.dcqcn);
         self.senders.entry(peer).or_insert_with(|| Sender {
-            source_port,
+            path,
             messages: VecDeque::new(),
             oldest: 0,
             next: 0,
@@ -235,14 +242,17 @@ impl Transport for RoceV2 {
         true
     }
 
-    fn post(&mut self, _now_ps: u64, peer: u32, message: Message) -> Option<u64> {
-        let (host, payload_bytes) = (self.host, self.options.payload_bytes);
+    fn post(&mut self, _now_ps: u64, peer: Peer, message: Message) -> Option<u64> {
+        if message.read {
+            return None;
+        }
+        let (here, payload_bytes) = (Peer { host: self.host, ..peer }, self.options.payload_bytes);
         let sender = self.senders.get_mut(&peer)?;
         let bytes = u64::from(message.bytes);
         let at = if sender.next_at + bytes > FLOW_BYTES { 0 } else { sender.next_at };
         sender.next_at = at + bytes;
         let packets = bytes.div_ceil(u64::from(payload_bytes)).max(1);
-        let offset = place(host, at);
+        let offset = place(here, at);
         sender.messages.push_back(Queued { message, first: sender.end, packets, offset });
         sender.end += packets;
         Some(cover(offset, offset + bytes))
@@ -255,7 +265,10 @@ impl Transport for RoceV2 {
         match packet.baseline.kind {
             BaselineKind::None => {}
             BaselineKind::Data => self.on_data(now_ps, packet),
-            _ => self.on_answer(now_ps, packet.from, &packet.baseline),
+            _ => {
+                let from = Peer { host: packet.from, number: packet.baseline.connection };
+                self.on_answer(now_ps, from, &packet.baseline);
+            }
         }
     }
 
@@ -276,12 +289,12 @@ impl Transport for RoceV2 {
         self.now_ps = now_ps;
         while out.len() < most {
             let Some((peer, header)) = self.answers.pop_front() else { break };
-            let source_port = self.source_port(peer);
+            let path = self.path(peer);
             let (id, packet) = arena.allocate();
             packet.from = self.host;
-            packet.to = peer;
-            packet.source_port = source_port;
-            packet.baseline = header;
+            packet.to = peer.host;
+            (packet.source_port, packet.plane) = path;
+            packet.baseline = BaselineHeader { connection: peer.number, ..header };
             out.push(id);
         }
         let mut idle = 0;
@@ -315,7 +328,7 @@ impl Transport for RoceV2 {
         self.notices.pop_front()
     }
 
-    fn flow_stats(&mut self, peer: u32) -> FlowStats {
+    fn flow_stats(&mut self, peer: Peer) -> FlowStats {
         self.senders.get(&peer).map_or_else(FlowStats::default, |sender| FlowStats {
             inflight_bytes: (sender.next - sender.oldest) * u64::from(self.options.payload_bytes),
             allowed_bps: sender.reaction.rate_bps,
@@ -323,9 +336,9 @@ impl Transport for RoceV2 {
         })
     }
 
-    fn path_samples(&mut self, peer: u32) -> Vec<PathSample> {
+    fn path_samples(&mut self, peer: Peer) -> Vec<PathSample> {
         let inflight_bytes = self.flow_stats(peer).inflight_bytes;
-        vec![PathSample { window_bytes: 0, inflight_bytes, good: true }]
+        vec![PathSample { inflight_bytes, good: true, ..PathSample::default() }]
     }
 
     fn placed(&self) -> (u64, u64) {
@@ -351,7 +364,7 @@ impl Transport for RoceV2 {
 }
 
 const fn answer(kind: BaselineKind, psn: u64) -> BaselineHeader {
-    BaselineHeader { kind, bytes: ANSWER_BYTES, psn, message: 0, last: false, notify: false }
+    BaselineHeader { kind, bytes: ANSWER_BYTES, psn, ..BaselineHeader::NONE }
 }
 
 /// BTH and ICRC; RETH is on the first packet of a message only.
