@@ -48,8 +48,10 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Base RTT of the fabric, ps.
     pub rtt_ps: u64,
-    /// Time that the run took on this machine, s. The only figure that is not the same every time.
+    /// Time that the run took on this machine, s. Not the same every time.
     pub wall_s: f64,
+    /// Time that it had a core for, s; `wall_s` where the system does not tell. Not the same every time either.
+    pub cpu_s: f64,
 }
 
 /// One flow of a run.

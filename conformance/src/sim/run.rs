@@ -45,7 +45,7 @@ impl Plan {
     /// Makes the run. `progress` is told, now and then, how many payload bytes have been placed, of how many.
     #[must_use]
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Outcome {
-        let started = WallClock::now();
+        let (started, cpu_ns) = (WallClock::now(), thread_cpu_ns());
         let seed = self.seed;
         let mut runner = Runner::new(self);
         let mut outcome = if runner.open() {
@@ -55,8 +55,18 @@ impl Plan {
         };
         outcome.seed = seed;
         outcome.wall_s = started.elapsed().as_secs_f64();
+        outcome.cpu_s = match (cpu_ns, thread_cpu_ns()) {
+            (Some(before), Some(after)) => to_f64(after.saturating_sub(before)) / 1e9,
+            _ => outcome.wall_s,
+        };
         outcome
     }
+}
+
+/// Time that this thread has had a core for, ns, where the system tells (Linux).
+fn thread_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 struct Runner {

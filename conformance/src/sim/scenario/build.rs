@@ -41,6 +41,16 @@ pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
     })
 }
 
+/// Builds everything but the hosts, which cost much memory, to see whether the scenario makes sense.
+#[cfg(test)]
+pub(super) fn try_out(spec: &Spec) -> Result<(), ScenarioError> {
+    check(spec)?;
+    let topology = topology(&spec.fabric, 1);
+    let pairs = workload(&spec.workload, topology.hosts, 1)?.pairs();
+    limits(spec, topology.hosts, &pairs);
+    schedule(spec, &topology).map(drop)
+}
+
 fn check(spec: &Spec) -> Result<(), ScenarioError> {
     let FabricSpec { kind, planes, leaves, hosts_per_leaf, spines, arity, gbps, rtt_us, .. } = spec.fabric;
     let corrupts = spec.faults.iter().chain(&spec.fault).any(|fault| fault.corruption > 0.0);

@@ -29,9 +29,11 @@ fn of_host(spec: &Spec, peers: u32) -> (Limits, u64) {
     let (fabric, wanted) = (&spec.fabric, &spec.workload);
     let bdp_packets = f64::from(fabric.planes) * bdp_bytes(fabric) / 4_096.0;
     let bdp_packets = u32::try_from(from_f64(bdp_packets)).unwrap_or(u32::MAX >> 8).clamp(64, 1 << 20);
-    let receives = match wanted.kind {
-        WorkloadKind::RingAllReduce | WorkloadKind::AllGather | WorkloadKind::HalvingDoubling => 256,
-        _ => 0,
+    // Collectives post all slices of a step at once.
+    let (receives, posted) = match wanted.kind {
+        WorkloadKind::RingAllReduce | WorkloadKind::AllGather | WorkloadKind::HalvingDoubling => (256, 8_192),
+        WorkloadKind::List => (0, 4_096),
+        _ => (0, 256),
     };
     let paths = u32::from(spec.transport.paths) * fabric.planes;
     let csn_window = if peers > 64 { bdp_packets * 16 / (peers / 64) } else { bdp_packets * 16 };
@@ -39,10 +41,10 @@ fn of_host(spec: &Spec, peers: u32) -> (Limits, u64) {
         connections: peers + 8,
         paths_per_connection: u8::try_from(paths).unwrap_or(64).min(64),
         streams: 2 * peers + 16,
-        requests: (peers * wanted.outstanding.min(1 << 10) + 1_024).max(8_192),
+        requests: peers * wanted.outstanding.min(1 << 10) * 2 + posted,
         receives: (receives * (peers + 2)).max(64),
-        messages: (peers * 64).max(4_096),
-        packets: (bdp_packets * 16).max(8_192),
+        messages: peers * 64 + posted,
+        packets: (bdp_packets * 16).max(2_048),
         queues: 1,
         regions: 8,
         csn_window: csn_window.next_power_of_two().clamp(4_096, 1 << 21),
