@@ -7,7 +7,7 @@
 //! To its favour: line-rate start with no window, constants scaled with the line, a timeout as short as that of
 //! MetaRoCE (hardware has some 0.5 to 67 ms), no back-off, no retry limit, 16 bytes of header on average.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use metaroce_core::Ecn;
 
@@ -40,8 +40,10 @@ pub struct RoceV2 {
     options: RoceOptions,
     senders: BTreeMap<Peer, Sender>,
     receivers: BTreeMap<Peer, Receiver>,
-    /// Senders in the order of their turns.
+    /// Senders that have something to send, in the order of their turns.
     turns: VecDeque<Peer>,
+    /// Senders with something unanswered or to send.
+    busy: BTreeSet<Peer>,
     /// Answers to send, before data: to whom, what.
     answers: VecDeque<(Peer, BaselineHeader)>,
     notices: VecDeque<Notice>,
@@ -65,7 +67,17 @@ struct Sender {
     /// The pace allows the next packet from then on, ps.
     pace_ps: u64,
     progress_ps: u64,
+    has_turn: bool,
     stats: FlowStats,
+}
+
+impl Sender {
+    fn take_turn(&mut self, own: Peer, turns: &mut VecDeque<Peer>) {
+        if !self.has_turn {
+            self.has_turn = true;
+            turns.push_back(own);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +106,7 @@ impl RoceV2 {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             turns: VecDeque::new(),
+            busy: BTreeSet::new(),
             answers: VecDeque::new(),
             notices: VecDeque::new(),
             covered: 0,
@@ -161,6 +174,10 @@ impl RoceV2 {
         if header.kind == BaselineKind::Nak && header.psn >= sender.oldest {
             sender.next = header.psn;
             sender.progress_ps = now_ps;
+            sender.take_turn(from, &mut self.turns);
+        }
+        if sender.oldest == sender.end {
+            self.busy.remove(&from);
         }
         while let Some(queued) = sender.messages.front() {
             if queued.first + queued.packets > sender.oldest {
@@ -231,11 +248,9 @@ impl Transport for RoceV2 {
             reaction,
             pace_ps: 0,
             progress_ps: 0,
+            has_turn: false,
             stats: FlowStats::default(),
         });
-        if !self.turns.contains(&peer) {
-            self.turns.push_back(peer);
-        }
     }
 
     fn is_ready(&mut self) -> bool {
@@ -255,6 +270,8 @@ impl Transport for RoceV2 {
         let offset = place(here, at);
         sender.messages.push_back(Queued { message, first: sender.end, packets, offset });
         sender.end += packets;
+        sender.take_turn(peer, &mut self.turns);
+        self.busy.insert(peer);
         Some(cover(offset, offset + bytes))
     }
 
@@ -274,13 +291,15 @@ impl Transport for RoceV2 {
 
     fn handle_timeout(&mut self, now_ps: u64) {
         let (constants, timeout_ps) = (self.options.dcqcn, self.options.timeout_ps);
-        for sender in self.senders.values_mut() {
+        for &peer in &self.busy {
+            let Some(sender) = self.senders.get_mut(&peer) else { continue };
             sender.reaction.on_time(now_ps, &constants);
             if sender.oldest < sender.next && sender.progress_ps + timeout_ps <= now_ps {
                 sender.stats.timeouts += 1;
                 sender.stats.retransmitted_by_timeout += 1;
                 sender.next = sender.oldest;
                 sender.progress_ps = now_ps;
+                sender.take_turn(peer, &mut self.turns);
             }
         }
     }
@@ -300,6 +319,11 @@ impl Transport for RoceV2 {
         let mut idle = 0;
         while out.len() < most && idle < self.turns.len() {
             let Some(peer) = self.turns.pop_front() else { break };
+            let Some(sender) = self.senders.get_mut(&peer) else { continue };
+            if sender.next >= sender.end {
+                sender.has_turn = false;
+                continue;
+            }
             self.turns.push_back(peer);
             match self.next_data(now_ps, peer, arena) {
                 Some(id) => {
@@ -314,14 +338,13 @@ impl Transport for RoceV2 {
     fn next_deadline_ps(&mut self) -> Option<u64> {
         let (timeout_ps, now_ps) = (self.options.timeout_ps, self.now_ps);
         let of = |sender: &Sender| {
-            let busy = sender.oldest < sender.end;
             let timeout = (sender.oldest < sender.next).then_some(sender.progress_ps + timeout_ps);
             // What the pace allows by now goes when the line is free: that is no matter of time.
             let pace = (sender.next < sender.end && sender.pace_ps > now_ps).then_some(sender.pace_ps);
-            let reaction = if busy { sender.reaction.deadline_ps() } else { None };
+            let reaction = sender.reaction.deadline_ps();
             timeout.into_iter().chain(pace).chain(reaction).min()
         };
-        self.senders.values().filter_map(of).min()
+        self.busy.iter().filter_map(|peer| self.senders.get(peer)).filter_map(of).min()
     }
 
     fn poll_notice(&mut self) -> Option<Notice> {
