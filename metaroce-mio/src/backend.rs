@@ -20,6 +20,7 @@ use crate::host::Host;
 use crate::memory::RegionMemory;
 use crate::socket::Capabilities;
 use crate::stats::DriverStats;
+pub use crate::wait::spin_time;
 
 /// Moves datagrams between an endpoint and the network.
 ///
@@ -38,17 +39,6 @@ pub trait Backend: fmt::Debug + Send {
 
     /// What it was found to support.
     fn capabilities(&self) -> Capabilities;
-
-    /// The largest datagram that it carries well; the endpoint's `mtu_bytes` is lowered to it.
-    fn datagram_bytes_max(&self) -> u16 {
-        u16::MAX
-    }
-
-    /// Whether it computes checksums itself, in the pass in which it copies a payload. What
-    /// [`send_run`](Self::send_run) is given then is not sealed, unless somebody taps it; its regions may be gone.
-    fn seals(&self) -> bool {
-        false
-    }
 
     /// Adds what it counts itself.
     fn add_stats(&self, stats: &mut DriverStats) {

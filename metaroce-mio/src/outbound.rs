@@ -131,9 +131,7 @@ impl Sender {
             let segments = if self.next < self.single_until { 1 } else { backend.segments_max() };
             let rest = self.batch.get(self.next..self.filled).unwrap_or(&[]);
             let count = segmented_run(rest, segments, SEND_BYTES_MAX).len().max(1);
-            // A tap sees what goes out, so it must be complete here.
-            let sealed = backend.seals() && host.tap.0.is_none();
-            let count = if sealed { count } else { self.seal_run(count, &host.regions) };
+            let count = self.seal_run(count, &host.regions);
             if count == 0 {
                 host.stats.stale_payloads += 1;
                 self.next += 1;
@@ -279,10 +277,9 @@ pub(crate) fn push_transmit<'a>(
     transmit: &'a Transmit,
     regions: &'a RegionTable,
 ) -> bool {
-    let padding = ZEROS.get(..transmit.padding()).unwrap_or(&ZEROS);
     gather.push(RawPart::of(transmit.header()))
         && transmit.payload().iter().all(|part| regions.raw(part).is_some_and(|raw| gather.push(raw)))
-        && gather.push(RawPart::of(padding))
+        && gather.push(RawPart::zeros(transmit.padding()))
 }
 
 /// Descriptors taken from the core at once, about.
@@ -293,6 +290,3 @@ const DATAGRAMS_PER_ROUND: usize = 256;
 
 /// When to try again after a full socket, at the latest, ns.
 const RETRY_NS: u64 = 1_000_000;
-
-/// Padding, as long as the largest datagram.
-static ZEROS: [u8; 9216] = [0; 9216];

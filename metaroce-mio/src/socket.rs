@@ -7,6 +7,7 @@ mod paths;
 use std::io;
 use std::net::SocketAddr;
 
+use metaroce_core::config::PLANES_MAX;
 use metaroce_core::transmit::SourcePort;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
@@ -47,6 +48,20 @@ pub struct PathCounters {
     pub failures: u64,
 }
 
+/// A socket to send from.
+#[derive(Clone, Copy, Debug)]
+pub struct Outlet<'a> {
+    /// The socket.
+    pub socket: &'a UdpSocket,
+    /// Whether it is an IPv6 one.
+    pub v6: bool,
+    /// Its place among all sockets: the plane for a receive socket, [`PLANES_MAX`] and up for path sockets, of which
+    /// there are at most [`SocketOptions::path_sockets_max`].
+    pub slot: usize,
+    /// Tells apart the sockets that have had this place one after another.
+    pub serial: u64,
+}
+
 /// Receive sockets and path sockets of one endpoint.
 #[derive(Debug)]
 pub struct Sockets {
@@ -62,7 +77,7 @@ impl Sockets {
     /// # Errors
     /// What the system says; `InvalidInput` for no address, or more than 8.
     pub fn bind(local: &[SocketAddr], options: SocketOptions) -> io::Result<Self> {
-        if local.is_empty() || local.len() > metaroce_core::config::PLANES_MAX {
+        if local.is_empty() || local.len() > PLANES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "give 1 to 8 local addresses, one for each plane",
@@ -116,16 +131,30 @@ impl Sockets {
     ///
     /// O(1), but for opening: O(sockets open).
     pub fn sending(&mut self, plane: u8, source: SourcePort) -> Option<(&UdpSocket, bool)> {
+        self.outlet(plane, source).map(|outlet| (outlet.socket, outlet.v6))
+    }
+
+    /// The same, with what tells sockets apart.
+    pub fn outlet(&mut self, plane: u8, source: SourcePort) -> Option<Outlet<'_>> {
         let receiving = self.planes.get(usize::from(plane))?;
         let v6 = receiving.local.is_ipv6();
         if let SourcePort::Path(port) = source {
             let key = PathKey { plane, port };
             let registry = self.registration.as_ref().map(|(registry, _)| registry);
-            if let Some(socket) = self.paths.socket(key, receiving.local, registry) {
-                return Some((socket, v6));
+            if let Some((index, serial, socket)) = self.paths.socket(key, receiving.local, registry) {
+                return Some(Outlet { socket, v6, slot: PLANES_MAX + index, serial });
             }
         }
-        Some((&receiving.socket, v6))
+        Some(Outlet { socket: &receiving.socket, v6, slot: usize::from(plane), serial: 0 })
+    }
+
+    /// Whether [`outlet`](Self::outlet) opens no socket and closes none.
+    #[must_use]
+    pub fn is_open(&self, plane: u8, source: SourcePort) -> bool {
+        match source {
+            SourcePort::Receive => true,
+            SourcePort::Path(port) => self.paths.is_open(PathKey { plane, port }),
+        }
     }
 
     /// The address that datagrams from `source` bear, as far as this side knows it.

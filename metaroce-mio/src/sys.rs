@@ -364,7 +364,8 @@ pub(crate) fn wait_readable(poll: &Poll, timeout: Duration) -> io::Result<bool> 
 }
 
 /// The address to hand to a socket of the given family; `None` if it cannot reach that.
-fn destination(to: SocketAddr, socket_v6: bool) -> Option<SocketAddr> {
+#[must_use]
+pub fn destination(to: SocketAddr, socket_v6: bool) -> Option<SocketAddr> {
     match to {
         SocketAddr::V4(v4) if socket_v6 => Some(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())),
         SocketAddr::V6(_) if !socket_v6 => None,

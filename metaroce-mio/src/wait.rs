@@ -24,11 +24,7 @@ pub fn wait(
     timeout: Option<Duration>,
     spin: Duration,
 ) -> io::Result<u64> {
-    let spin = match timeout {
-        Some(timeout) if timeout < SLEEP_MIN => timeout,
-        Some(timeout) => spin.min(timeout),
-        None => spin,
-    };
+    let spin = spin_time(timeout, spin);
     let start = Instant::now();
     let mut calls = 0;
     loop {
@@ -52,6 +48,17 @@ pub fn wait(
             poll_once(poll, events, left)?;
             Ok(calls + 1)
         }
+    }
+}
+
+/// How long to look without sleeping before a sleep that ends after `timeout`, if `spin` is what the user allows: all of
+/// it, if it is too short to sleep.
+#[must_use]
+pub fn spin_time(timeout: Option<Duration>, spin: Duration) -> Duration {
+    match timeout {
+        Some(timeout) if timeout < SLEEP_MIN => timeout,
+        Some(timeout) => spin.min(timeout),
+        None => spin,
     }
 }
 

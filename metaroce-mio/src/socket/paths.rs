@@ -39,13 +39,14 @@ impl PathSockets {
         Self { options, by_key: HashMap::new(), open: Vec::new(), uses: 0, awaiting: 0, counters }
     }
 
-    /// The socket of a key, opened at the IP address of `local` if it is not yet; `None` if that fails.
+    /// The socket of a key, opened at the IP address of `local` if it is not yet; `None` if that fails. With it its
+    /// place, and a number that no other socket in that place has had.
     pub(super) fn socket(
         &mut self,
         key: PathKey,
         local: SocketAddr,
         registry: Option<&Registry>,
-    ) -> Option<&UdpSocket> {
+    ) -> Option<(usize, u64, &UdpSocket)> {
         self.uses += 1;
         let index = match self.by_key.get(&key) {
             Some(index) => *index,
@@ -53,7 +54,11 @@ impl PathSockets {
         };
         let path = self.open.get_mut(index)?;
         path.last_used = self.uses;
-        Some(&path.socket)
+        Some((index, path.serial, &path.socket))
+    }
+
+    pub(super) fn is_open(&self, key: PathKey) -> bool {
+        self.by_key.contains_key(&key)
     }
 
     pub(super) fn counters(&self) -> PathCounters {
@@ -99,7 +104,8 @@ impl PathSockets {
         };
         self.counters.opened += 1;
         self.counters.conflicts += u64::from(conflict);
-        let fresh = PathSocket { key, socket, last_used: self.uses, awaits_room: false };
+        let serial = self.counters.opened;
+        let fresh = PathSocket { key, socket, serial, last_used: self.uses, awaits_room: false };
         let index = if self.open.len() < self.options.path_sockets_max.max(1) {
             self.open.push(fresh);
             self.open.len() - 1
@@ -156,6 +162,7 @@ impl PathSockets {
 struct PathSocket {
     key: PathKey,
     socket: UdpSocket,
+    serial: u64,
     last_used: u64,
     awaits_room: bool,
 }

@@ -41,20 +41,7 @@ pub(super) fn send(
 ) -> io::Result<usize> {
     const { assert!(size_of::<RawPart<'_>>() == size_of::<libc::iovec>(), "a gather list is an array of iovec") };
     let name = SockAddr::from(to);
-    let mut control = Control::ZERO;
-    let mut used = 0;
-    if target.ecn != Ecn::NotEct {
-        let bits = c_int::from(target.ecn.bits());
-        // An IPv4 destination takes IP_TOS on an IPv6 socket too.
-        used = if target.to.is_ipv4() {
-            control.push(used, libc::IPPROTO_IP, libc::IP_TOS, bits)
-        } else {
-            control.push(used, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits)
-        };
-    }
-    if let Some(bytes) = target.segment_bytes {
-        used = control.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, bytes);
-    }
+    let (mut control, used) = Control::for_send(target);
     // SAFETY: a `msghdr` of zeros is a valid value: no name, no parts, no control messages.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_name = name.as_ptr().cast_mut().cast();
@@ -156,12 +143,34 @@ pub(super) fn wait_readable(descriptor: &impl AsRawFd, timeout: Duration) -> io:
 /// Buffer for control messages, aligned as they must be.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+pub struct Control([u8; CONTROL_BYTES]);
 
 impl Control {
-    const ZERO: Self = Self([0; CONTROL_BYTES]);
+    /// An empty one.
+    pub const ZERO: Self = Self([0; CONTROL_BYTES]);
 
-    fn as_mut_ptr(&mut self) -> *mut c_void {
+    /// What a send needs: ECN codepoint and segment size; with it, the bytes used.
+    #[must_use]
+    pub fn for_send(target: &Target) -> (Self, usize) {
+        let mut control = Self::ZERO;
+        let mut used = 0;
+        if target.ecn != Ecn::NotEct {
+            let bits = c_int::from(target.ecn.bits());
+            // An IPv4 destination takes IP_TOS on an IPv6 socket too.
+            used = if target.to.is_ipv4() {
+                control.push(used, libc::IPPROTO_IP, libc::IP_TOS, bits)
+            } else {
+                control.push(used, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits)
+            };
+        }
+        if let Some(bytes) = target.segment_bytes {
+            used = control.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, bytes);
+        }
+        (control, used)
+    }
+
+    /// Where it starts.
+    pub fn as_mut_ptr(&mut self) -> *mut c_void {
         self.0.as_mut_ptr().cast()
     }
 
@@ -188,12 +197,23 @@ impl Control {
 }
 
 fn parse(header: &libc::mmsghdr, extra: &MessageExtra) -> Received {
-    let length = header.msg_len as usize;
-    let mut message = Received { length, segment_bytes: length, ..Received::NOTHING };
-    message.source = parse_name(&extra.name).map_or(message.source, canonical);
-    message.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
     #[allow(clippy::unnecessary_cast, reason = "another type with other C libraries")]
-    let mut rest = extra.control.0.get(..header.msg_hdr.msg_controllen as usize).unwrap_or(&[]);
+    let control = extra.control.0.get(..header.msg_hdr.msg_controllen as usize).unwrap_or(&[]);
+    // SAFETY: a `sockaddr_storage` is plain bytes, all initialised: zeros at first, then what the kernel wrote.
+    let name = unsafe {
+        std::slice::from_raw_parts((&raw const extra.name).cast::<u8>(), size_of::<libc::sockaddr_storage>())
+    };
+    parse_message(name, control, header.msg_len as usize, header.msg_hdr.msg_flags)
+}
+
+/// A received message from what `recvmsg` gives beside the payload: source address (a `sockaddr_in` or
+/// `sockaddr_in6`), control messages, bytes of payload, flags.
+#[must_use]
+pub fn parse_message(name: &[u8], control: &[u8], length: usize, flags: c_int) -> Received {
+    let mut message = Received { length, segment_bytes: length, ..Received::NOTHING };
+    message.source = parse_name(name).map_or(message.source, canonical);
+    message.truncated = flags & libc::MSG_TRUNC != 0;
+    let mut rest = control;
     while let Some((level, kind, data, after)) = next_control(rest) {
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -233,22 +253,38 @@ fn read_int(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-fn parse_name(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match c_int::from(name.ss_family) {
+/// The address in a `sockaddr_in` or `sockaddr_in6`: family in host order, port and address in network order, then for
+/// IPv6 the scope in host order.
+fn parse_name(name: &[u8]) -> Option<SocketAddr> {
+    let (family, rest) = name.split_first_chunk()?;
+    let (port, rest) = rest.split_first_chunk()?;
+    let port = u16::from_be_bytes(*port);
+    match c_int::from(libc::sa_family_t::from_ne_bytes(*family)) {
         libc::AF_INET => {
-            // SAFETY: the kernel has written a `sockaddr_in`, which is smaller than the storage and no more aligned.
-            let v4 = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
-            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            let ip: [u8; 4] = *rest.first_chunk()?;
+            Some(SocketAddrV4::new(Ipv4Addr::from(ip), port).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above, with a `sockaddr_in6`.
-            let v6 = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
+            let (_flow, rest) = rest.split_first_chunk::<4>()?;
+            let (ip, rest) = rest.split_first_chunk::<16>()?;
+            let scope = u32::from_ne_bytes(*rest.first_chunk()?);
+            Some(SocketAddrV6::new(Ipv6Addr::from(*ip), port, 0, scope).into())
         }
         _ => None,
     }
+}
+
+/// Bytes of memory that wait in the send queue of a socket, in the terms of its `SO_SNDBUF`.
+///
+/// # Errors
+/// What the system says.
+pub fn send_queue_bytes(socket: &impl AsRawFd) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the call writes an int, which is alive.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
 /// Passes the system's limit where the process may.
@@ -283,7 +319,7 @@ const fn length_of<T>() -> libc::socklen_t {
 }
 
 /// Room for the control messages of one message: ECN 24, GRO 24, overflow 24 bytes, and something to spare.
-const CONTROL_BYTES: usize = 128;
+pub const CONTROL_BYTES: usize = 128;
 
 /// The instruction "return constant" of classic BPF; 0 bytes are kept.
 const BPF_RETURN_CONSTANT: u16 = 6;

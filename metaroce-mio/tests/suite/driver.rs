@@ -12,7 +12,9 @@ use metaroce_core::transmit::SourcePort;
 use metaroce_core::{CloseMode, RegionError};
 
 use metaroce_core::event::Event;
-use metaroce_mio::{BuildError, DriverConfig, Faults, HostDriver, Region, RegionMemory, RegisterError, Turn};
+use metaroce_mio::{
+    Backend, BuildError, DriverConfig, Faults, HostDriver, Polled, Region, RegionMemory, RegisterError, Turn,
+};
 
 use super::Tested;
 
@@ -21,16 +23,21 @@ const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
 
 /// Two drivers, connected, that take turns on this thread.
-struct Two<B: Tested> {
-    drivers: [HostDriver<B>; 2],
+struct Two<B: Backend + ?Sized> {
+    drivers: [Box<HostDriver<B>>; 2],
     connections: [ConnectionHandle; 2],
     events: [Vec<Event>; 2],
 }
 
 impl<B: Tested> Two<B> {
     fn connect(configs: [DriverConfig; 2]) -> Self {
-        let [a, b] = configs.map(|config| HostDriver::<B>::new(config).expect("a driver"));
-        let mut drivers = [a, b];
+        Self::join(configs.map(|config| Box::new(HostDriver::<B>::new(config).expect("a driver"))))
+    }
+}
+
+impl<B: Backend + ?Sized> Two<B> {
+    fn join(drivers: [Box<HostDriver<B>>; 2]) -> Self {
+        let mut drivers = drivers;
         let remote = drivers[1].local_address();
         let first = drivers[0].connect(ConnectOptions::to(remote)).expect("connecting");
         let mut two = Self { drivers, connections: [first; 2], events: [Vec::new(), Vec::new()] };
@@ -47,7 +54,7 @@ impl<B: Tested> Two<B> {
     }
 
     /// Takes turns until `done` gives something; at most for a minute.
-    fn run<T>(&mut self, mut done: impl FnMut(&[HostDriver<B>; 2], &[Vec<Event>; 2]) -> Option<T>) -> T {
+    fn run<T>(&mut self, mut done: impl FnMut(&[Box<HostDriver<B>>; 2], &[Vec<Event>; 2]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             let mut idle = true;
@@ -191,7 +198,14 @@ pub fn portable_and_native_drivers_understand_each_other<B: Tested>() {
             for (config, portable) in configs.iter_mut().zip(portable) {
                 config.sockets.portable = portable;
             }
-            let mut two = Two::<B>::connect(configs);
+            let mut two = Two::join(configs.map(|config| {
+                let driver: Box<HostDriver<dyn Backend>> = if config.sockets.portable {
+                    Box::new(HostDriver::<Polled>::new(config).expect("a driver"))
+                } else {
+                    Box::new(HostDriver::<B>::new(config).expect("a driver"))
+                };
+                driver
+            }));
             two.write_and_verify(4 << 20);
             if portable[0] {
                 let stats = two.drivers[0].stats();

@@ -5,8 +5,6 @@ use std::sync::OnceLock;
 use clap::ValueEnum;
 use metaroce_mio::{Backend, BuildError, DriverConfig};
 
-use crate::args::BackendArgs;
-
 /// A driver over the backend that was chosen.
 pub(crate) type Driver = metaroce_mio::HostDriver<dyn Backend>;
 
@@ -33,28 +31,16 @@ impl BackendKind {
     }
 }
 
-/// Where the filter of the backend on `AF_XDP` is attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AttachKind {
-    /// In the driver if it can, else in the stack
-    #[default]
-    Auto,
-    /// In the driver
-    Native,
-    /// In the stack: every device
-    Generic,
-}
-
-static CHOSEN: OnceLock<BackendArgs> = OnceLock::new();
+static CHOSEN: OnceLock<BackendKind> = OnceLock::new();
 
 /// Has every later [`open`] take this backend. The first call counts.
-pub(crate) fn choose(arguments: BackendArgs) {
-    let _ = CHOSEN.set(arguments);
+pub(crate) fn choose(kind: BackendKind) {
+    let _ = CHOSEN.set(kind);
 }
 
 /// The backend that was chosen.
 pub(crate) fn chosen() -> BackendKind {
-    CHOSEN.get().map(|arguments| arguments.backend).unwrap_or_default()
+    CHOSEN.get().copied().unwrap_or_default()
 }
 
 /// Opens a driver over the backend that was chosen.
@@ -69,34 +55,22 @@ pub(crate) fn open(config: DriverConfig) -> Result<Box<Driver>, BuildError> {
     }
 }
 
+#[cfg(all(feature = "uring", target_os = "linux"))]
+fn open_uring(config: DriverConfig) -> Result<Box<Driver>, BuildError> {
+    Ok(Box::new(metaroce_uring::Driver::new(config)?))
+}
+
+#[cfg(not(all(feature = "uring", target_os = "linux")))]
 fn open_uring(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
     Err(absent("io_uring", BackendKind::Uring))
 }
 
-#[cfg(all(feature = "xdp", target_os = "linux"))]
-fn open_xdp(config: DriverConfig) -> Result<Box<Driver>, BuildError> {
-    use metaroce::xdp::{Attach, XdpOptions};
-
-    let chosen = CHOSEN.get().cloned().unwrap_or_default();
-    let interface = chosen.interface.ok_or_else(|| {
-        BuildError::Unsupported("`--backend xdp` needs `--interface IF`, one that `ip link` shows".to_owned())
-    })?;
-    let mut options = XdpOptions::new(interface);
-    options.queue = chosen.queue;
-    options.attach = match chosen.attach {
-        AttachKind::Auto => Attach::Automatic,
-        AttachKind::Native => Attach::Native,
-        AttachKind::Generic => Attach::Generic,
-    };
-    Ok(Box::new(metaroce::xdp::Driver::with_options(config, vec![options])?))
-}
-
-#[cfg(not(all(feature = "xdp", target_os = "linux")))]
 fn open_xdp(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
     Err(absent("AF_XDP", BackendKind::Xdp))
 }
 
 /// What a program says that was built without a backend.
+#[cfg_attr(all(feature = "uring", feature = "xdp"), allow(dead_code, reason = "nothing is absent then"))]
 fn absent(what: &str, kind: BackendKind) -> BuildError {
     let name = kind.name();
     BuildError::Unsupported(format!(

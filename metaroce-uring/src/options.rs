@@ -1,0 +1,47 @@
+//! What is particular to this backend.
+
+use std::time::Duration;
+
+/// How the ring is set up. The defaults are right for most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UringOptions {
+    /// Entries of the submission queue, 8 to 4096; default 256. The completion queue has four times as many.
+    pub entries: u32,
+    /// Sends under way at once, 1 to 4096; default 256. Each holds a descriptor of some kilobytes.
+    pub sends_max: u16,
+    /// Buffers for receiving, a power of two from 2 to 4096; `None`, the default: 16 of 66 KiB with coalescing, 128
+    /// of the size of a datagram without. They are used in turn, so many of them outgrow the processor's caches.
+    pub receive_buffers: Option<u16>,
+    /// Let a thread of the kernel submit, which sleeps after having been idle for that long: no system calls while it is
+    /// busy, but it keeps a processor to itself. Default `None`.
+    pub sq_poll_idle: Option<Duration>,
+    /// Sending without copying; default [`ZeroCopy::Auto`].
+    pub zero_copy: ZeroCopy,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            entries: 256,
+            sends_max: 256,
+            receive_buffers: None,
+            sq_poll_idle: None,
+            zero_copy: ZeroCopy::Auto,
+        }
+    }
+}
+
+/// When a send goes out from the registered memory itself, instead of from a copy in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ZeroCopy {
+    /// Never.
+    Never,
+    /// Towards destinations whose device does send without a copy, which a trial of each finds out; and for sends above
+    /// the size at which that pays, which is measured when the first such device is found.
+    #[default]
+    Auto,
+    /// For every send of at least that many bytes, even if the device copies in the end (for measurements).
+    From(usize),
+}
