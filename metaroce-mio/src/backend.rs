@@ -40,6 +40,17 @@ pub trait Backend: fmt::Debug + Send {
     /// What it was found to support.
     fn capabilities(&self) -> Capabilities;
 
+    /// The largest datagram that it carries well; the endpoint's `mtu_bytes` is lowered to it.
+    fn datagram_bytes_max(&self) -> u16 {
+        u16::MAX
+    }
+
+    /// Whether it computes checksums itself, in the pass in which it copies a payload. What
+    /// [`send_run`](Self::send_run) is given then is not sealed, unless somebody taps it; its regions may be gone.
+    fn seals(&self) -> bool {
+        false
+    }
+
     /// Adds what it counts itself.
     fn add_stats(&self, stats: &mut DriverStats) {
         let _ = stats;

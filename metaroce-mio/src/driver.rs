@@ -72,6 +72,7 @@ impl<B: Backend> HostDriver<B> {
     #[expect(clippy::needless_pass_by_value, reason = "a configuration is used once")]
     pub fn with_backend(config: DriverConfig, backend: B) -> Result<Self, BuildError> {
         let mut endpoint_config = config.endpoint;
+        endpoint_config.mtu_bytes = endpoint_config.mtu_bytes.min(backend.datagram_bytes_max());
         endpoint_config.burst_packets = config.burst_packets.unwrap_or_else(|| {
             let segments_max = config.sockets.gso_segments_max;
             burst_packets(backend.capabilities(), segments_max, endpoint_config.mtu_bytes)

@@ -276,6 +276,16 @@ impl<'a> RawPart<'a> {
         state
     }
 
+    /// Copies the bytes from `offset` on to `out`, as far as there are any.
+    pub fn copy_out(&self, offset: usize, out: &mut [u8]) {
+        let length = self.length.saturating_sub(offset).min(out.len());
+        if length > 0 {
+            // SAFETY: `offset + length` is at most `self.length`, and that many bytes are readable during `'a`; `out`
+            // is at least `length` long and borrowed mutably. `copy` tolerates that it lies in lent memory.
+            unsafe { ptr::copy(self.base.add(offset), out.as_mut_ptr(), length) };
+        }
+    }
+
     /// Appends the bytes to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let start = out.len();

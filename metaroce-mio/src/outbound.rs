@@ -131,7 +131,9 @@ impl Sender {
             let segments = if self.next < self.single_until { 1 } else { backend.segments_max() };
             let rest = self.batch.get(self.next..self.filled).unwrap_or(&[]);
             let count = segmented_run(rest, segments, SEND_BYTES_MAX).len().max(1);
-            let count = self.seal_run(count, &host.regions);
+            // A tap sees what goes out, so it must be complete here.
+            let sealed = backend.seals() && host.tap.0.is_none();
+            let count = if sealed { count } else { self.seal_run(count, &host.regions) };
             if count == 0 {
                 host.stats.stale_payloads += 1;
                 self.next += 1;

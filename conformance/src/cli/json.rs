@@ -52,6 +52,7 @@ fn run(outcome: &Outcome) -> Value {
         "spurious": outcome.sum.spurious,
         "latency_us": [outcome.latency_us(50), outcome.latency_us(99), outcome.latency_us(100)],
         "wall_s": outcome.wall_s,
+        "cpu_s": outcome.cpu_s,
         "flows": outcome.flows.iter().take(FLOWS).map(flow).collect::<Vec<Value>>(),
         "samples": outcome.samples.iter().map(|sample| json!({
             "at_ps": sample.at_ps,

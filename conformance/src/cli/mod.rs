@@ -46,6 +46,9 @@ struct SimArguments {
     /// List the scenarios that come with the program, and their cases.
     #[arg(long)]
     list: bool,
+    /// Only the cases that continuous integration runs: they take less than three minutes on two cores.
+    #[arg(long)]
+    ci: bool,
     /// Run each case with so many seeds; figures are medians.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: u64,
@@ -110,20 +113,22 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
     for name in &arguments.scenarios {
         scenarios.extend(find(name)?);
     }
-    if let Some(part) = &arguments.case {
-        for scenario in &mut scenarios {
-            scenario.cases.retain(|case| case.name.contains(part));
+    for scenario in &mut scenarios {
+        if arguments.ci {
+            scenario.retain(|case| case.spec.ci);
         }
-        scenarios.retain(|scenario| !scenario.cases.is_empty());
-        if scenarios.is_empty() {
-            bail!("no case has a name that contains {part:?}");
+        if let Some(part) = &arguments.case {
+            scenario.retain(|case| case.name.contains(part));
         }
+    }
+    scenarios.retain(|scenario| !scenario.cases.is_empty());
+    if scenarios.is_empty() {
+        bail!("no case is left to run");
     }
     let seeds: Vec<u64> = (arguments.seed..).take(usize::try_from(arguments.seeds)?).collect();
     let mut reached = true;
     let mut documents = Vec::new();
-    for scenario in scenarios {
-        let suite = Suite::run(scenario, &seeds, arguments.jobs)?;
+    Suite::run_all(scenarios, &seeds, arguments.jobs, |suite| {
         reached &= suite.reached();
         if let Some(directory) = &arguments.svg {
             plot::write(&suite, directory)?;
@@ -133,7 +138,8 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
         } else {
             tables::print_suite(&suite);
         }
-    }
+        Ok(())
+    })?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&documents)?);
     }
@@ -169,7 +175,16 @@ fn find(name: &str) -> anyhow::Result<Vec<Scenario>> {
     if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
         let text = std::fs::read_to_string(name).with_context(|| format!("can't read {name}"))?;
         let stem = Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
-        return Ok(vec![Scenario::parse(&stem, &text)?]);
+        let mut scenario = Scenario::parse(&stem, &text)?;
+        for case in &mut scenario.cases {
+            let workload = &mut case.spec.workload;
+            if let Some(list) = &workload.list_file {
+                let list = Path::new(name).with_file_name(list);
+                workload.list = std::fs::read_to_string(&list)
+                    .with_context(|| format!("can't read {}", list.display()))?;
+            }
+        }
+        return Ok(vec![scenario]);
     }
     let mut catalog = Scenario::catalog()?;
     if name != "all" {

@@ -1,8 +1,9 @@
-//! All runs of a scenario, on several threads.
+//! All runs of scenarios, on several threads.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use metaroce_conformance::sim::scenario::{ScenarioError, Verdict};
 use metaroce_conformance::sim::{Case, Outcome, Scenario};
@@ -29,46 +30,59 @@ pub struct CaseResult {
 const STEPS: u64 = 1_000;
 
 impl Suite {
-    /// Runs every case with every seed. The results do not depend on `jobs`.
-    pub fn run(scenario: Scenario, seeds: &[u64], jobs: Option<usize>) -> Result<Self, ScenarioError> {
-        let work: Vec<(usize, &Case, u64)> = scenario
-            .cases
-            .iter()
-            .enumerate()
-            .flat_map(|(at, case)| seeds.iter().map(move |&seed| (at, case, seed)))
-            .collect();
+    /// Runs every case of every scenario with every seed, on `jobs` threads, and tells each scenario as soon as all its
+    /// runs are there, in the given order. The results do not depend on `jobs`.
+    pub fn run_all(
+        scenarios: Vec<Scenario>,
+        seeds: &[u64],
+        jobs: Option<usize>,
+        mut tell: impl FnMut(Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let works = |(at, scenario): (usize, &Scenario)| {
+            let cases = scenario.cases.clone().into_iter().enumerate();
+            cases
+                .flat_map(|(case_at, case)| seeds.iter().map(move |&seed| (case_at, case.clone(), seed)))
+                .map(move |(case_at, case, seed)| Work { at, case_at, case, seed })
+                .collect::<Vec<Work>>()
+        };
+        let work: Vec<Work> = scenarios.iter().enumerate().flat_map(works).collect();
         let bar = ProgressBar::with_draw_target(
             Some(work.len() as u64 * STEPS),
             ProgressDrawTarget::stderr_with_hz(4),
         );
         bar.set_style(style());
-        bar.set_message(scenario.name.clone());
         let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::new());
+        let stop = AtomicBool::new(false);
+        let (sender, receiver) = mpsc::channel();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
+        let told = std::thread::scope(|scope| {
             for _ in 0..jobs.unwrap_or(cores).clamp(1, work.len().max(1)) {
-                scope.spawn(|| {
-                    while let Some(&(at, case, seed)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = run_one(case, seed, &bar);
-                        if let Ok(mut done) = done.lock() {
-                            done.push((at, seed, result));
+                let (sender, work, bar, next, stop) = (sender.clone(), &work, &bar, &next, &stop);
+                scope.spawn(move || {
+                    while let Some(one) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if stop.load(Ordering::Relaxed) || sender.send((one, run_one(one, bar))).is_err() {
+                            return;
                         }
                     }
                 });
             }
+            drop(sender);
+            let told = collect(scenarios, seeds.len(), &receiver, &bar, &mut tell);
+            stop.store(true, Ordering::Relaxed);
+            told
         });
         bar.finish_and_clear();
-        let mut done = done.into_inner().unwrap_or_default();
-        done.sort_by_key(|(at, seed, _)| (*at, *seed));
-        let mut outcomes = vec![Vec::new(); scenario.cases.len()];
-        for (at, _, result) in done {
-            if let Some(list) = outcomes.get_mut(at) {
-                list.push(result?);
-            }
-        }
-        let results = judge(&scenario, outcomes);
-        Ok(Self { scenario, results })
+        told
+    }
+
+    /// Runs every case of one scenario with every seed.
+    pub fn run(scenario: Scenario, seeds: &[u64], jobs: Option<usize>) -> anyhow::Result<Self> {
+        let mut found = None;
+        Self::run_all(vec![scenario], seeds, jobs, |suite| {
+            found = Some(suite);
+            Ok(())
+        })?;
+        found.context("there was nothing to run")
     }
 
     /// Whether every run was right and every target reached.
@@ -80,9 +94,53 @@ impl Suite {
     }
 }
 
-fn run_one(case: &Case, seed: u64, bar: &ProgressBar) -> Result<Outcome, ScenarioError> {
+/// One run to be made.
+struct Work {
+    /// Which scenario.
+    at: usize,
+    /// Which of its cases.
+    case_at: usize,
+    case: Case,
+    seed: u64,
+}
+
+type Done<'a> = (&'a Work, Result<Outcome, ScenarioError>);
+
+/// Takes the outcomes as they come, and tells each scenario when it is complete, in order.
+fn collect(
+    scenarios: Vec<Scenario>,
+    seeds: usize,
+    receiver: &mpsc::Receiver<Done<'_>>,
+    bar: &ProgressBar,
+    tell: &mut impl FnMut(Suite) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut outcomes: Vec<Vec<Vec<Outcome>>> =
+        scenarios.iter().map(|scenario| vec![Vec::new(); scenario.cases.len()]).collect();
+    for (at, scenario) in scenarios.into_iter().enumerate() {
+        bar.set_message(scenario.name.clone());
+        let missing = |outcomes: &[Vec<Vec<Outcome>>]| {
+            outcomes.get(at).is_some_and(|cases| cases.iter().any(|runs| runs.len() < seeds))
+        };
+        while missing(&outcomes) {
+            let (work, outcome) = receiver.recv().context("a run ended without a result")?;
+            let list = outcomes.get_mut(work.at).and_then(|cases| cases.get_mut(work.case_at));
+            if let Some(list) = list {
+                list.push(outcome?);
+            }
+        }
+        let mut cases = outcomes.get_mut(at).map(std::mem::take).unwrap_or_default();
+        for runs in &mut cases {
+            runs.sort_by_key(|outcome| outcome.seed);
+        }
+        let results = judge(&scenario, cases);
+        bar.suspend(|| tell(Suite { scenario, results }))?;
+    }
+    Ok(())
+}
+
+fn run_one(work: &Work, bar: &ProgressBar) -> Result<Outcome, ScenarioError> {
     let told = AtomicU64::new(0);
-    let result = case.run(seed, &mut |placed, all| {
+    let result = work.case.run(work.seed, &mut |placed, all| {
         let steps = (placed.saturating_mul(STEPS) / all.max(1)).min(STEPS);
         let before = told.swap(steps, Ordering::Relaxed);
         bar.inc(steps.saturating_sub(before));

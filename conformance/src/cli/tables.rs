@@ -47,12 +47,12 @@ pub fn print_suite(suite: &Suite) {
         }
     }
     let runs = || suite.results.iter().flat_map(|result| &result.outcomes);
-    let wall_s: f64 = runs().map(|outcome| outcome.wall_s).sum();
+    let cpu_s: f64 = runs().map(|outcome| outcome.cpu_s).sum();
     let packets = runs().map(|outcome| outcome.packets).sum::<u64>();
     let hops = runs().map(|outcome| outcome.hops).sum::<u64>();
     println!(
-        "{packets} packets over {hops} links in {wall_s:.1} s of one core: {:.0} thousand packets per second\n",
-        to_f64(packets) / wall_s.max(1e-9) / 1e3
+        "{packets} packets over {hops} links in {cpu_s:.1} s of one core: {:.0} thousand packets per second\n",
+        to_f64(packets) / cpu_s.max(1e-9) / 1e3
     );
 }
 

@@ -10,6 +10,7 @@ use super::queue::{EventQueue, Happening};
 use super::topology::{Node, Topology, ecmp};
 use super::transport::{Message, Notice, Transport};
 use super::units::{NS, Rate};
+use super::workload::Pair;
 use crate::Random;
 
 /// Something done to links at a given time.
@@ -38,6 +39,8 @@ pub enum Action {
     Rate(Rate),
     /// Other faults.
     Faults(LinkFaults),
+    /// It carries packets up to another size on the wire, bytes.
+    Mtu(u64),
 }
 
 /// What the fabric did.
@@ -86,7 +89,10 @@ impl Fabric {
     pub fn new(topology: Topology, transports: Vec<Box<dyn Transport>>, seed: u64) -> Self {
         let hosts = (0u32..)
             .zip(transports)
-            .map(|(host, transport)| Host::new(transport, topology.nic(host).unwrap_or(0)))
+            .map(|(host, transport)| {
+                let nics = (0..topology.planes).filter_map(|plane| topology.nic(host, plane)).collect();
+                Host::new(transport, nics)
+            })
             .collect();
         Self {
             topology,
@@ -121,27 +127,27 @@ impl Fabric {
         self.queue.planned()
     }
 
-    /// Opens what `from` and `to` need for messages to each other.
-    pub fn connect(&mut self, from: u32, to: u32) {
+    /// Opens what the ends of `pair` need for messages to each other.
+    pub fn connect(&mut self, pair: Pair) {
         let now_ps = self.now_ps;
-        for (host, peer) in [(from, to), (to, from)] {
+        for (host, peer) in [(pair.from, pair.receiver()), (pair.to, pair.sender())] {
             if let Some(transport) = self.transport(host) {
-                transport.connect(now_ps, peer, host == from);
+                transport.connect(now_ps, peer, host == pair.from);
             }
             self.kick(host);
         }
     }
 
-    /// Whether all hosts are ready.
-    pub fn is_ready(&mut self) -> bool {
-        self.hosts.iter_mut().all(|host| host.transport.is_ready())
+    /// Whether something is true of the transports of all hosts.
+    pub fn all(&mut self, mut is_true: impl FnMut(&mut dyn Transport) -> bool) -> bool {
+        self.hosts.iter_mut().all(|host| is_true(host.transport.as_mut()))
     }
 
     /// Posts a message; the sum to expect of it, or `None` if there was no room.
-    pub fn post(&mut self, from: u32, to: u32, message: Message) -> Option<u64> {
+    pub fn post(&mut self, pair: Pair, message: Message) -> Option<u64> {
         let now_ps = self.now_ps;
-        let expected = self.transport(from)?.post(now_ps, to, message);
-        self.kick(from);
+        let expected = self.transport(pair.from)?.post(now_ps, pair.receiver(), message);
+        self.kick(pair.from);
         expected
     }
 
@@ -222,10 +228,10 @@ impl Fabric {
         self.counters.hash =
             (self.counters.hash.rotate_left(7) ^ now_ps ^ what).wrapping_mul(0x100_0000_01b3);
         match link.to {
-            Node::Switch(switch) => {
-                let route = self.choose(switch, id);
-                self.forward(route, id);
-            }
+            Node::Switch(switch) => match self.choose(switch, id) {
+                Some(route) => self.forward(route, id),
+                None => self.arena.free(id),
+            },
             Node::Host(host) => {
                 self.counters.delivered += 1;
                 if let (Some(entry), Some(packet)) = (self.hosts.get_mut(host as usize), self.arena.get(id)) {
@@ -238,23 +244,24 @@ impl Fabric {
     }
 
     /// The link by which a switch sends a packet on: by the hash; another, if that one is down.
-    fn choose(&mut self, switch: u32, id: PacketId) -> u32 {
+    fn choose(&mut self, switch: u32, id: PacketId) -> Option<u32> {
         let packet = self.arena.slot(id);
-        let (first, count) = self.topology.routes(switch, packet.to);
-        if count == 1 {
-            return first;
+        let routes = self.topology.routes(switch, packet.to);
+        if let [only] = routes {
+            return Some(*only);
         }
         let seed = self.seed ^ u64::from(switch).wrapping_mul(0x9e6c_63d0_876a_3f35);
         let hash = ecmp(seed, packet.from, packet.to, packet.source_port);
         let is_up = |link: u32| self.topology.links.get(link as usize).is_some_and(|link| link.up);
-        let of = |number: u64, count: u64| u32::try_from(number % count.max(1)).unwrap_or(0);
-        let chosen = first + of(hash, u64::from(count));
+        let of = |number: u64, count: usize| usize::try_from(number % (count as u64).max(1)).unwrap_or(0);
+        let chosen = routes.get(of(hash, routes.len())).copied()?;
         if is_up(chosen) {
-            return chosen;
+            return Some(chosen);
         }
         // Only what went over the link that is down moves.
-        let live: Vec<u32> = (first..first + count).filter(|&link| is_up(link)).collect();
-        live.get(of(hash >> 32, live.len() as u64) as usize).copied().unwrap_or(chosen)
+        let live = || routes.iter().copied().filter(|&link| is_up(link));
+        let count = live().count();
+        live().nth(of(hash >> 32, count)).or(Some(chosen))
     }
 
     /// Puts a packet into a link.
@@ -312,27 +319,8 @@ impl Fabric {
         while let Some(notice) = host.transport.poll_notice() {
             self.notices.push(HostNotice { host: number, notice });
         }
-        let nic = host.nic;
         if !host.pulling {
-            let mut out = std::mem::take(&mut self.out);
-            loop {
-                let free_ps = self.link(nic).map_or(0, |link| link.free_ps());
-                let Some(host) = self.hosts.get_mut(number as usize) else { break };
-                if free_ps > now_ps {
-                    host.pulling = true;
-                    self.queue.push(free_ps, Happening::Pull(number));
-                    break;
-                }
-                host.transport.poll(now_ps, &mut self.arena, PULL_PACKETS, &mut out);
-                if out.is_empty() {
-                    break;
-                }
-                self.counters.packets += out.len() as u64;
-                for id in out.drain(..) {
-                    self.forward(nic, id);
-                }
-            }
-            self.out = out;
+            self.pull(number);
         }
         let Some(host) = self.hosts.get_mut(number as usize) else { return };
         if let Some(at_ps) = host.transport.next_deadline_ps() {
@@ -342,6 +330,34 @@ impl Fabric {
                 self.queue.push(at_ps, Happening::Timer(number));
             }
         }
+    }
+
+    /// Lets the free lines of a host take packets, and plans the next turn.
+    fn pull(&mut self, number: u32) {
+        let now_ps = self.now_ps;
+        let mut out = std::mem::take(&mut self.out);
+        while let Some(host) = self.hosts.get_mut(number as usize) {
+            let (room, free_ps) = room(&self.topology, host, now_ps);
+            if room == 0 {
+                host.pulling = true;
+                self.queue.push(free_ps, Happening::Pull(number));
+                break;
+            }
+            host.transport.poll(now_ps, &mut self.arena, room, &mut out);
+            if out.is_empty() {
+                break;
+            }
+            self.counters.packets += out.len() as u64;
+            for id in out.drain(..) {
+                let plane = usize::from(self.arena.slot(id).plane);
+                let nic = self.hosts.get(number as usize).and_then(|host| host.nics.get(plane).copied());
+                match nic {
+                    Some(nic) => self.forward(nic, id),
+                    None => self.arena.free(id),
+                }
+            }
+        }
+        self.out = out;
     }
 
     fn on_schedule(&mut self, entry: u32) {
@@ -358,9 +374,33 @@ impl Fabric {
                 Action::Unblackhole => link.blackhole = false,
                 Action::Rate(rate) => link.set_rate(now_ps, rate),
                 Action::Faults(faults) => link.faults = faults,
+                Action::Mtu(bytes) => link.config.mtu_bytes = bytes,
             }
         }
     }
+}
+
+/// How many packets the lines of a host take from it now; and, if none, when one of them is free again, ps.
+///
+/// A transport decides on the plane, so a line can get more than it has room for. What is too much counts against
+/// the others, but at most for as much as a line takes: neither does the excess grow, nor does one slow line stop all.
+fn room(topology: &Topology, host: &Host, now_ps: u64) -> (usize, u64) {
+    let lines = || host.nics.iter().filter_map(|&nic| topology.links.get(nic as usize));
+    if let [_] = host.nics.as_slice() {
+        let free_ps = lines().map(Link::free_ps).sum();
+        return (if free_ps > now_ps { 0 } else { PULL_PACKETS }, free_ps);
+    }
+    let full_bytes = host.transport.full_packet().1.max(1);
+    let mut room = 0isize;
+    let mut free_ps = u64::MAX;
+    for line in lines() {
+        let waiting = line.backlog_bytes(now_ps).div_ceil(full_bytes).min(2 * PULL_PACKETS as u64);
+        room += PULL_PACKETS.cast_signed() - isize::try_from(waiting).unwrap_or(0);
+        if line.free_ps() > now_ps {
+            free_ps = free_ps.min(line.free_ps());
+        }
+    }
+    (room.max(0).cast_unsigned(), free_ps)
 }
 
 /// Why [`Fabric::run`] returned.

@@ -1,4 +1,4 @@
-//! A host: a transport, and a line that asks it for packets whenever it is free.
+//! A host: a transport, and lines that ask it for packets whenever they are free.
 
 use super::transport::Transport;
 
@@ -6,8 +6,8 @@ use super::transport::Transport;
 pub struct Host {
     /// What it runs.
     pub transport: Box<dyn Transport>,
-    /// The link out of it.
-    pub(super) nic: u32,
+    /// The links out of it, one for each plane.
+    pub(super) nics: Vec<u32>,
     /// A pull is planned.
     pub(super) pulling: bool,
     /// The earliest timer event that is planned, ps.
@@ -15,9 +15,9 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that sends over link `nic`.
+    /// A host that sends over `nics`, one for each plane.
     #[must_use]
-    pub fn new(transport: Box<dyn Transport>, nic: u32) -> Self {
-        Self { transport, nic, pulling: false, timer_ps: u64::MAX }
+    pub fn new(transport: Box<dyn Transport>, nics: Vec<u32>) -> Self {
+        Self { transport, nics, pulling: false, timer_ps: u64::MAX }
     }
 }

@@ -14,15 +14,43 @@ use metaroce_core::{AtomicOperation, Memory, MemoryError, RegionId};
 pub const TAG_BYTES: usize = 16;
 /// Bytes of one flow's part of a region: a longer flow begins again at its start.
 pub const FLOW_BYTES: u64 = 1 << 34;
+/// Hosts that memory has places for; and 4,096 connections to each.
+pub const HOSTS_MAX: u32 = 1 << 13;
 /// Address of the word that signals add to, in the target region, beyond all flows.
 pub const SIGNAL_OFFSET: u64 = 1 << 60;
 /// Bytes of the target region.
 pub const REGION_BYTES: u64 = SIGNAL_OFFSET + 8 * (1 << 20);
 
+/// The other end of a connection: a host, and which of the connections between the two it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// The host.
+    pub host: u32,
+    /// Number of the connection, from 0.
+    pub number: u32,
+}
+
+impl Peer {
+    /// The first connection to `host`.
+    #[must_use]
+    pub const fn of(host: u32) -> Self {
+        Self { host, number: 0 }
+    }
+
+    const fn index(self) -> u64 {
+        self.number as u64 * HOSTS_MAX as u64 + self.host as u64
+    }
+
+    fn at(index: u64) -> Self {
+        let part = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Self { host: part(index % u64::from(HOSTS_MAX)), number: part(index / u64::from(HOSTS_MAX)) }
+    }
+}
+
 /// Where byte `at` of the flow from or to `peer` lies.
 #[must_use]
-pub const fn place(peer: u32, at: u64) -> u64 {
-    peer as u64 * FLOW_BYTES + at
+pub const fn place(peer: Peer, at: u64) -> u64 {
+    peer.index() * FLOW_BYTES + at
 }
 
 /// What the placing of [`from`, `to`) adds to the sum.
@@ -68,17 +96,17 @@ impl VirtualMemory {
         Self { host, covered: 0, placed_bytes: 0, misplaced: 0, words: BTreeMap::new() }
     }
 
-    /// The word that signals of `peer` add to.
+    /// The word that signals of a host add to.
     #[must_use]
-    pub fn signal(&self, peer: u32) -> u64 {
-        self.words.get(&signal_offset(peer)).copied().unwrap_or(0)
+    pub fn signal(&self, host: u32) -> u64 {
+        self.words.get(&signal_offset(host)).copied().unwrap_or(0)
     }
 }
 
-/// Where the word lies that signals of `peer` add to.
+/// Where the word lies that signals of `host` add to.
 #[must_use]
-pub const fn signal_offset(peer: u32) -> u64 {
-    SIGNAL_OFFSET + 8 * peer as u64
+pub const fn signal_offset(host: u32) -> u64 {
+    SIGNAL_OFFSET + 8 * host as u64
 }
 
 impl Memory for VirtualMemory {
@@ -88,8 +116,9 @@ impl Memory for VirtualMemory {
         self.placed_bytes += length;
         if let Some(found) = bytes.first_chunk::<TAG_BYTES>() {
             // Byte x of the flow from a to b: at place(b, x) in a, at place(a, x) in b.
-            let from = u32::try_from(offset / FLOW_BYTES).unwrap_or(u32::MAX);
-            let wanted = tag(from, place(self.host, offset % FLOW_BYTES));
+            let from = Peer::at(offset / FLOW_BYTES);
+            let here = Peer { host: self.host, number: from.number };
+            let wanted = tag(from.host, place(here, offset % FLOW_BYTES));
             self.misplaced += u64::from(*found != wanted);
         }
         Ok(())
@@ -121,13 +150,13 @@ mod tests {
         let mut memory = VirtualMemory::new(5);
         for part in [2, 0, 1] {
             let mut bytes = [0; 4_096];
-            bytes[..TAG_BYTES].copy_from_slice(&tag(3, place(5, part * 4_096)));
-            memory.write(region(), place(3, part * 4_096), &bytes).unwrap();
+            bytes[..TAG_BYTES].copy_from_slice(&tag(3, place(Peer::of(5), part * 4_096)));
+            memory.write(region(), place(Peer::of(3), part * 4_096), &bytes).unwrap();
         }
-        assert_eq!(memory.covered, cover(place(3, 0), place(3, 3 * 4_096)));
+        assert_eq!(memory.covered, cover(place(Peer::of(3), 0), place(Peer::of(3), 3 * 4_096)));
         assert_eq!(memory.misplaced, 0);
-        memory.write(region(), place(3, 0), &[0; 4_096]).unwrap();
-        assert_ne!(memory.covered, cover(place(3, 0), place(3, 3 * 4_096)));
+        memory.write(region(), place(Peer::of(3), 0), &[0; 4_096]).unwrap();
+        assert_ne!(memory.covered, cover(place(Peer::of(3), 0), place(Peer::of(3), 3 * 4_096)));
         assert_eq!(memory.misplaced, 1, "its tag names another place");
     }
 }

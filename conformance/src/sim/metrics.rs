@@ -18,6 +18,8 @@ pub struct Outcome {
     pub ideal_ps: u64,
     /// Payload bytes delivered.
     pub payload_bytes: u64,
+    /// Payload bytes of the whole workload.
+    pub full_bytes: u64,
     /// Payload rate ÷ the payload rate of a full line (of all lines that a workload keeps busy).
     pub goodput: f64,
     /// Flows.
@@ -46,8 +48,10 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Base RTT of the fabric, ps.
     pub rtt_ps: u64,
-    /// Time that the run took on this machine, s. The only figure that is not the same every time.
+    /// Time that the run took on this machine, s. Not the same every time.
     pub wall_s: f64,
+    /// Time that it had a core for, s; `wall_s` where the system does not tell. Not the same every time either.
+    pub cpu_s: f64,
 }
 
 /// One flow of a run.
@@ -87,6 +91,63 @@ impl Outcome {
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         ratio(self.time_ps, self.ideal_ps)
+    }
+
+    /// Rates of the bins between samples, as fractions of the rate at which the ideal time is kept: start and end of
+    /// each, ps, and the fraction.
+    pub fn bins(&self) -> impl Iterator<Item = (u64, u64, f64)> + '_ {
+        let start = Sample::default();
+        let full = ratio(self.full_bytes, self.ideal_ps.saturating_sub(self.rtt_ps));
+        let mut before = (start.at_ps, start.placed_bytes);
+        self.samples.iter().map(move |sample| {
+            let (from_ps, placed) = std::mem::replace(&mut before, (sample.at_ps, sample.placed_bytes));
+            let rate = ratio(sample.placed_bytes - placed, sample.at_ps - from_ps);
+            (from_ps, sample.at_ps, rate / full)
+        })
+    }
+
+    /// Goodput of the bins that lie between two times, ps.
+    #[must_use]
+    pub fn goodput_between(&self, from_ps: u64, to_ps: u64) -> f64 {
+        let inside = self.bins().filter(|(start_ps, end_ps, _)| *start_ps >= from_ps && *end_ps <= to_ps);
+        let (mut span, mut sum) = (0.0, 0.0);
+        for (start_ps, end_ps, rate) in inside {
+            let length = to_f64(end_ps - start_ps);
+            span += length;
+            sum += rate * length;
+        }
+        if span > 0.0 { sum / span } else { 0.0 }
+    }
+
+    /// The least rate of a bin between two times, ps; 0 if there is none.
+    #[must_use]
+    pub fn least_bin(&self, from_ps: u64, to_ps: u64) -> f64 {
+        let inside = self.bins().filter(|(start_ps, end_ps, _)| *start_ps >= from_ps && *end_ps <= to_ps);
+        let least = inside.map(|(.., rate)| rate).fold(f64::INFINITY, f64::min);
+        if least.is_finite() { least } else { 0.0 }
+    }
+
+    /// From a time to the end of the first bin after it of at least that rate, ps.
+    #[must_use]
+    pub fn regained_ps(&self, from_ps: u64, level: f64) -> Option<u64> {
+        let mut after = self.bins().filter(|(start_ps, ..)| *start_ps >= from_ps);
+        after.find(|(.., rate)| *rate >= level).map(|(_, end_ps, _)| end_ps - from_ps)
+    }
+
+    /// The longest time of a flow whose receiver hears from nobody else ÷ the time that all such flows of its sender
+    /// need at least; 0 if there is none.
+    #[must_use]
+    pub fn innocent_slowdown(&self) -> f64 {
+        let heard = |to: u32| self.flows.iter().filter(|flow| flow.to == to).count();
+        let innocent: Vec<&FlowOutcome> = self.flows.iter().filter(|flow| heard(flow.to) == 1).collect();
+        let longest_ps = innocent.iter().map(|flow| flow.time_ps).max().unwrap_or(0);
+        let of = |from: u32| innocent.iter().filter(|flow| flow.from == from).map(|flow| flow.bytes).sum();
+        let most: u64 = innocent.iter().map(|flow| of(flow.from)).max().unwrap_or(0);
+        // The ideal time is that of the busiest line.
+        let inbound = |to: u32| self.flows.iter().filter(|flow| flow.to == to).map(|flow| flow.bytes).sum();
+        let busiest: u64 = self.flows.iter().map(|flow| inbound(flow.to)).max().unwrap_or(1);
+        let line_ps = to_f64(self.ideal_ps.saturating_sub(self.rtt_ps)) * ratio(most, busiest);
+        if line_ps > 0.0 { to_f64(longest_ps) / (line_ps + to_f64(self.rtt_ps)) } else { 0.0 }
     }
 
     /// Jain's index over the flows' goodputs.

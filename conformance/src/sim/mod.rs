@@ -12,6 +12,7 @@
 //!   are down, and nothing of others': a spine that lost its link to a leaf swallows packets for it.
 //! * Payload is described, not carried: [`memory`] tells how each byte is checked all the same.
 
+pub mod clock;
 pub mod fabric;
 mod host;
 pub mod link;

@@ -15,6 +15,8 @@ pub struct Packet {
     pub from: u32,
     /// Host that it is for.
     pub to: u32,
+    /// Plane that it goes over.
+    pub plane: u8,
     /// UDP source port, the entropy of ECMP.
     pub source_port: u16,
     /// ECN field.
@@ -39,6 +41,7 @@ impl Packet {
     const EMPTY: Self = Self {
         from: 0,
         to: 0,
+        plane: 0,
         source_port: 0,
         ecn: Ecn::NotEct,
         header: Vec::new(),

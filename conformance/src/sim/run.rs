@@ -1,14 +1,15 @@
 //! One run: build, connect, come to rest, do the work, check every byte, count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant as WallClock;
 
-use super::fabric::{Fabric, FabricCounters, Pause, Scheduled};
+use super::fabric::{Fabric, FabricCounters, HostNotice, Pause, Scheduled};
+use super::memory::Peer;
 use super::metrics::{FlowOutcome, Outcome, Sample, jain};
 use super::topology::{Node, Topology};
 use super::transport::{FlowStats, Notice, Transport};
 use super::units::{MS, ratio, to_f64};
-use super::workload::{Bound, Posting, Workload};
+use super::workload::{Bound, Pair, Posting, Workload};
 
 /// A run to be made.
 pub struct Plan {
@@ -32,8 +33,11 @@ pub struct Plan {
 
 /// Flows whose rates are kept in samples.
 const SAMPLED_FLOWS: usize = 16;
-/// Longest time that the connections may take to open, ps.
+/// Longest time that the connections may take to open, ps, and in base RTTs: the longer of the two.
 const OPENING_PS: u64 = 200 * MS;
+const OPENING_RTTS: u64 = 100;
+/// Longest time that they may then take to settle, in base RTTs: a path that is parked stays as it is.
+const SETTLING_RTTS: u64 = 40;
 /// Rest between opening and work, in base RTTs.
 const REST_RTTS: u64 = 20;
 
@@ -41,7 +45,7 @@ impl Plan {
     /// Makes the run. `progress` is told, now and then, how many payload bytes have been placed, of how many.
     #[must_use]
     pub fn run(self, progress: &mut dyn FnMut(u64, u64)) -> Outcome {
-        let started = WallClock::now();
+        let (started, cpu_ns) = (WallClock::now(), thread_cpu_ns());
         let seed = self.seed;
         let mut runner = Runner::new(self);
         let mut outcome = if runner.open() {
@@ -51,14 +55,25 @@ impl Plan {
         };
         outcome.seed = seed;
         outcome.wall_s = started.elapsed().as_secs_f64();
+        outcome.cpu_s = match (cpu_ns, thread_cpu_ns()) {
+            (Some(before), Some(after)) => to_f64(after.saturating_sub(before)) / 1e9,
+            _ => outcome.wall_s,
+        };
         outcome
     }
+}
+
+/// Time that this thread has had a core for, ns, where the system tells (Linux).
+fn thread_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 struct Runner {
     fabric: Fabric,
     workload: Box<dyn Workload>,
-    pairs: Vec<(u32, u32)>,
+    pairs: Vec<Pair>,
+    order: Order,
     schedule: Vec<Scheduled>,
     limit_ps: u64,
     timed: bool,
@@ -89,6 +104,7 @@ impl Runner {
         Self {
             fabric: Fabric::new(plan.topology, plan.transports, plan.seed),
             pairs: plan.workload.pairs(),
+            order: Order::default(),
             workload: plan.workload,
             schedule: plan.schedule,
             limit_ps: plan.limit_ps,
@@ -111,23 +127,29 @@ impl Runner {
         let mut pairs = self.pairs.clone();
         // One connection serves both directions.
         for pair in &mut pairs {
-            *pair = (pair.0.min(pair.1), pair.0.max(pair.1));
+            (pair.from, pair.to) = (pair.from.min(pair.to), pair.from.max(pair.to));
         }
         pairs.sort_unstable();
         pairs.dedup();
-        for (from, to) in pairs {
-            self.fabric.connect(from, to);
+        for pair in pairs {
+            self.fabric.connect(pair);
         }
-        let limit_ps = self.fabric.now_ps() + OPENING_PS;
+        let rtt_ps = self.bound.rtt_ps;
+        let limit_ps = self.fabric.now_ps() + OPENING_PS.max(OPENING_RTTS * rtt_ps);
         let mut notices = Vec::new();
-        while !self.fabric.is_ready() {
-            let step_ps = self.fabric.now_ps() + self.bound.rtt_ps;
-            self.fabric.run(step_ps, &mut notices);
+        while !self.fabric.all(|host| host.is_ready()) {
+            let step_ps = self.fabric.now_ps() + rtt_ps;
+            while self.fabric.run(step_ps, &mut notices) != Pause::Limit {}
             if self.fabric.now_ps() >= limit_ps {
                 return false;
             }
         }
-        let rest_ps = self.fabric.now_ps() + REST_RTTS * self.bound.rtt_ps;
+        let limit_ps = self.fabric.now_ps() + SETTLING_RTTS * rtt_ps;
+        while self.fabric.now_ps() < limit_ps && !self.fabric.all(|host| host.is_settled()) {
+            let step_ps = self.fabric.now_ps() + rtt_ps;
+            while self.fabric.run(step_ps, &mut notices) != Pause::Limit {}
+        }
+        let rest_ps = self.fabric.now_ps() + REST_RTTS * rtt_ps;
         while self.fabric.run(rest_ps, &mut notices) != Pause::Limit {}
         true
     }
@@ -161,15 +183,15 @@ impl Runner {
             if self.workload.is_done() || !self.faults.is_empty() {
                 break;
             }
-            match self.fabric.run(limit_ps, &mut notices) {
-                Pause::Limit => break,
+            let wanted_ps = self.workload.next_ps().filter(|&at_ps| at_ps < limit_ps);
+            match self.fabric.run(wanted_ps.unwrap_or(limit_ps), &mut notices) {
+                Pause::Limit if wanted_ps.is_none() => break,
+                Pause::Limit => self.workload.on_time(self.fabric.now_ps(), &mut postings),
                 Pause::Sample => self.sample(),
                 Pause::Notices => {}
             }
             for notice in notices.drain(..) {
-                if let Notice::Failed { peer } = notice.notice {
-                    self.faults.push(format!("the connection of host {} to host {peer} failed", notice.host));
-                }
+                self.faults.extend(self.order.check(&notice));
                 self.workload.on_notice(self.fabric.now_ps(), &notice, &mut postings);
             }
             turns = turns.wrapping_add(1);
@@ -184,11 +206,14 @@ impl Runner {
 
     fn post(&mut self, postings: &mut Vec<Posting>) {
         for posting in postings.drain(..) {
-            let Some(expected) = self.fabric.post(posting.from, posting.to, posting.message) else {
-                self.faults.push(format!("host {} has no room for a message", posting.from));
+            let Posting { pair, message } = posting;
+            let Some(expected) = self.fabric.post(pair, message) else {
+                self.faults.push(format!("host {} has no room for a message", pair.from));
                 continue;
             };
-            if let Some(sum) = self.expected.get_mut(posting.to as usize) {
+            self.order.note(pair, message.id, message.notify);
+            let placed_at = if message.read { pair.from } else { pair.to };
+            if let Some(sum) = self.expected.get_mut(placed_at as usize) {
                 *sum = sum.wrapping_add(expected);
             }
         }
@@ -196,7 +221,9 @@ impl Runner {
 
     fn stats(&mut self) -> Vec<FlowStats> {
         let pairs = self.pairs.clone();
-        let stats = |(from, to)| self.fabric.transport(from).map(|transport| transport.flow_stats(to));
+        let stats = |pair: Pair| {
+            self.fabric.transport(pair.from).map(|transport| transport.flow_stats(pair.receiver()))
+        };
         pairs.into_iter().map(stats).map(Option::unwrap_or_default).collect()
     }
 
@@ -214,7 +241,8 @@ impl Runner {
         let fair = to_f64(line_bps) / sharing;
         let far = |&rate: &u64| (to_f64(rate) / fair - 1.0).abs();
         let first = self.pairs.first().copied().unwrap_or_default();
-        let paths = self.fabric.transport(first.0).map(|transport| transport.path_samples(first.1));
+        let sender = self.fabric.transport(first.from);
+        let paths = sender.map(|transport| transport.path_samples(first.receiver()));
         let sample = Sample {
             at_ps: self.fabric.now_ps() - self.start_ps,
             placed_bytes: self.placed_bytes() - self.placed_before,
@@ -229,8 +257,8 @@ impl Runner {
     /// Flows of the host that hears from most.
     fn fan_in(&self) -> u64 {
         let mut counts = vec![0u64; self.hosts as usize];
-        for (_, to) in &self.pairs {
-            if let Some(count) = counts.get_mut(*to as usize) {
+        for pair in &self.pairs {
+            if let Some(count) = counts.get_mut(pair.to as usize) {
                 *count += 1;
             }
         }
@@ -288,9 +316,9 @@ impl Runner {
             .iter()
             .zip(ends)
             .zip(after.iter().zip(&self.before))
-            .map(|((&(from, to), (done_ps, bytes)), (after, before))| FlowOutcome {
-                from,
-                to,
+            .map(|((&pair, (done_ps, bytes)), (after, before))| FlowOutcome {
+                from: pair.from,
+                to: pair.to,
                 bytes,
                 time_ps: done_ps.saturating_sub(self.start_ps),
                 stats: since(after, before),
@@ -303,6 +331,7 @@ impl Runner {
             time_ps,
             ideal_ps,
             payload_bytes: self.placed_bytes() - self.placed_before,
+            full_bytes: self.workload.payload_bytes(),
             goodput: ratio(ideal_ps.saturating_sub(self.bound.rtt_ps), time_ps),
             sum: flows.iter().fold(FlowStats::default(), |sum, flow| add(&sum, &flow.stats)),
             flows,
@@ -328,6 +357,40 @@ impl Runner {
             outcome.goodput *= ratio(outcome.payload_bytes.min(all), all);
         }
         outcome
+    }
+}
+
+/// Whether completions come in the order of posting, each once.
+#[derive(Debug, Default)]
+struct Order {
+    /// By who posted, and the peer.
+    sent: BTreeMap<(u32, Peer), VecDeque<u32>>,
+    /// By who is told, and the peer.
+    delivered: BTreeMap<(u32, Peer), VecDeque<u32>>,
+}
+
+impl Order {
+    fn note(&mut self, pair: Pair, id: u32, notify: bool) {
+        self.sent.entry((pair.from, pair.receiver())).or_default().push_back(id);
+        if notify {
+            self.delivered.entry((pair.to, pair.sender())).or_default().push_back(id);
+        }
+    }
+
+    /// What is wrong with a notice.
+    fn check(&mut self, notice: &HostNotice) -> Option<String> {
+        let host = notice.host;
+        let (what, list, peer, id) = match notice.notice {
+            Notice::Sent { peer, id } => ("completion", &mut self.sent, peer, id),
+            Notice::Delivered { peer, id } => ("delivery", &mut self.delivered, peer, id),
+            Notice::Failed { peer } => {
+                return Some(format!("the connection of host {host} to host {} failed", peer.host));
+            }
+        };
+        let wanted = list.get_mut(&(host, peer)).and_then(VecDeque::pop_front);
+        (wanted != Some(id)).then(|| {
+            format!("host {host}, peer {}: {what} of message {id} where {wanted:?} was due", peer.host)
+        })
     }
 }
 

@@ -37,6 +37,12 @@ impl Rate {
         span_ps.saturating_mul(1_000) / self.byte_fs
     }
 
+    /// So many lines of this rate together.
+    #[must_use]
+    pub fn times(self, lines: u32) -> Self {
+        Self { byte_fs: (self.byte_fs / u64::from(lines.max(1))).max(1) }
+    }
+
     /// In Gb/s.
     #[must_use]
     pub fn as_gbps(self) -> f64 {

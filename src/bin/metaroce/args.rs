@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::backend::BackendKind;
+use crate::backend::{AttachKind, BackendKind};
 use crate::quantity::{parse_fraction, parse_size};
 
 /// RDMA over lossy, multipath Ethernet; without a command it runs `demo`
@@ -19,6 +19,16 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) backend: BackendArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What moves the datagrams, and where.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct BackendArgs {
     /// What moves the datagrams
     #[arg(
         long,
@@ -30,8 +40,17 @@ pub(crate) struct Cli {
     )]
     pub(crate) backend: BackendKind,
 
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    /// With `--backend xdp`: the interface through which everything goes
+    #[arg(long, global = true, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+
+    /// With `--backend xdp`: the queue of the interface
+    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
+    pub(crate) queue: u32,
+
+    /// With `--backend xdp`: where the filter is attached
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHERE")]
+    pub(crate) attach: AttachKind,
 }
 
 /// What every command takes.

@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use clap::ValueEnum;
 use metaroce_mio::{Backend, BuildError, DriverConfig};
 
+use crate::args::BackendArgs;
+
 /// A driver over the backend that was chosen.
 pub(crate) type Driver = metaroce_mio::HostDriver<dyn Backend>;
 
@@ -31,16 +33,28 @@ impl BackendKind {
     }
 }
 
-static CHOSEN: OnceLock<BackendKind> = OnceLock::new();
+/// Where the filter of the backend on `AF_XDP` is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AttachKind {
+    /// In the driver if it can, else in the stack
+    #[default]
+    Auto,
+    /// In the driver
+    Native,
+    /// In the stack: every device
+    Generic,
+}
+
+static CHOSEN: OnceLock<BackendArgs> = OnceLock::new();
 
 /// Has every later [`open`] take this backend. The first call counts.
-pub(crate) fn choose(kind: BackendKind) {
-    let _ = CHOSEN.set(kind);
+pub(crate) fn choose(arguments: BackendArgs) {
+    let _ = CHOSEN.set(arguments);
 }
 
 /// The backend that was chosen.
 pub(crate) fn chosen() -> BackendKind {
-    CHOSEN.get().copied().unwrap_or_default()
+    CHOSEN.get().map(|arguments| arguments.backend).unwrap_or_default()
 }
 
 /// Opens a driver over the backend that was chosen.
@@ -65,6 +79,25 @@ fn open_uring(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
     Err(absent("io_uring", BackendKind::Uring))
 }
 
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+fn open_xdp(config: DriverConfig) -> Result<Box<Driver>, BuildError> {
+    use metaroce::xdp::{Attach, XdpOptions};
+
+    let chosen = CHOSEN.get().cloned().unwrap_or_default();
+    let interface = chosen.interface.ok_or_else(|| {
+        BuildError::Unsupported("`--backend xdp` needs `--interface IF`, one that `ip link` shows".to_owned())
+    })?;
+    let mut options = XdpOptions::new(interface);
+    options.queue = chosen.queue;
+    options.attach = match chosen.attach {
+        AttachKind::Auto => Attach::Automatic,
+        AttachKind::Native => Attach::Native,
+        AttachKind::Generic => Attach::Generic,
+    };
+    Ok(Box::new(metaroce::xdp::Driver::with_options(config, vec![options])?))
+}
+
+#[cfg(not(all(feature = "xdp", target_os = "linux")))]
 fn open_xdp(_config: DriverConfig) -> Result<Box<Driver>, BuildError> {
     Err(absent("AF_XDP", BackendKind::Xdp))
 }

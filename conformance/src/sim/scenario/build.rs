@@ -2,28 +2,32 @@
 
 use std::rc::Rc;
 
-use metaroce_core::{Config, Limits, RegionKey};
+use metaroce_core::{Config, RegionKey};
 
+use super::limits::limits;
 use super::{
-    EventKind, FabricSpec, FaultSpec, ScenarioError, Spec, TransportKind, TransportSpec, WorkloadKind,
-    WorkloadSpec,
+    EventKind, EventSpec, FabricKind, FabricSpec, FaultSpec, ScenarioError, Spec, TransportKind,
+    TransportSpec, WorkloadKind, WorkloadSpec,
 };
+use crate::sim::clock::Clocks;
 use crate::sim::fabric::{Action, Scheduled};
 use crate::sim::link::{LinkConfig, Marking};
 use crate::sim::loss::{LinkFaults, Loss};
 use crate::sim::run::Plan;
-use crate::sim::topology::{LeafSpine, Topology};
+use crate::sim::topology::{FatTree, LeafSpine, Lines, Topology};
 use crate::sim::transport::{Dcqcn, MetaRoce, MetaRoceOptions, RoceOptions, RoceV2, Transport};
 use crate::sim::units::{MS, NS, Probability, Rate, US, from_f64, to_f64};
-use crate::sim::workload::{Flow, RingAllReduce, Streams, Workload};
+use crate::sim::workload::{
+    Collective, Flow, HalvingDoubling, KeyValue, Listed, Pair, Ring, Streams, Workload,
+};
 
 /// Builds everything that a run needs.
 pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
     check(spec)?;
     let topology = topology(&spec.fabric, seed);
-    let transports = transports(spec, topology.hosts, seed)?;
+    let workload = workload(&spec.workload, topology.hosts, seed)?;
+    let transports = transports(spec, topology.hosts, &workload.pairs(), seed)?;
     let schedule = schedule(spec, &topology)?;
-    let workload = workload(&spec.workload, topology.hosts, seed);
     let sample_ps = scaled(spec.sample_us, US);
     Ok(Plan {
         topology,
@@ -37,16 +41,35 @@ pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
     })
 }
 
+/// Builds everything but the hosts, which cost much memory, to see whether the scenario makes sense.
+#[cfg(test)]
+pub(super) fn try_out(spec: &Spec) -> Result<(), ScenarioError> {
+    check(spec)?;
+    let topology = topology(&spec.fabric, 1);
+    let pairs = workload(&spec.workload, topology.hosts, 1)?.pairs();
+    limits(spec, topology.hosts, &pairs);
+    schedule(spec, &topology).map(drop)
+}
+
 fn check(spec: &Spec) -> Result<(), ScenarioError> {
-    let FabricSpec { leaves, hosts_per_leaf, spines, gbps, rtt_us, .. } = spec.fabric;
+    let FabricSpec { kind, planes, leaves, hosts_per_leaf, spines, arity, gbps, rtt_us, .. } = spec.fabric;
     let corrupts = spec.faults.iter().chain(&spec.fault).any(|fault| fault.corruption > 0.0);
+    let shaped = match kind {
+        FabricKind::LeafSpine => leaves >= 1 && hosts_per_leaf >= 1 && spines >= 1,
+        FabricKind::FatTree => arity >= 2 && arity.is_multiple_of(2) && arity <= 64,
+    };
+    let enough = kind == FabricKind::FatTree || leaves.saturating_mul(hosts_per_leaf) >= 2;
+    let reads = spec.workload.kind == WorkloadKind::KeyValueReads;
     let rules = [
-        (leaves >= 1 && hosts_per_leaf >= 1 && spines >= 1, "fabric wants at least one of everything"),
-        (leaves.saturating_mul(hosts_per_leaf) >= 2, "fabric wants at least two hosts"),
+        (shaped, "fabric wants leaves, hosts_per_leaf and spines, or an even arity up to 64"),
+        (enough, "fabric wants at least two hosts"),
+        ((1..=8).contains(&planes), "fabric.planes must lie between 1 and 8"),
         (gbps > 0.0 && gbps <= 4_000.0, "fabric.gbps must lie between 0 and 4,000"),
         (rtt_us > 0.0, "fabric.rtt_us must be above 0"),
         (spec.workload.message_kib * 1024.0 >= 1.0, "workload.message_kib must be at least one byte"),
+        ((1..=4_096).contains(&spec.workload.connections), "workload.connections must be at most 4,096"),
         (!corrupts || spec.transport.checksums, "corruption wants transport.checksums = true"),
+        (!reads || spec.transport.kind == TransportKind::Metaroce, "the baselines have no reads"),
     ];
     match rules.iter().find(|(holds, _)| !holds) {
         Some((_, rule)) => Err(ScenarioError((*rule).to_owned())),
@@ -55,18 +78,22 @@ fn check(spec: &Spec) -> Result<(), ScenarioError> {
 }
 
 /// `value` units of `unit`, as an integer.
-fn scaled(value: f64, unit: u64) -> u64 {
+pub(super) fn scaled(value: f64, unit: u64) -> u64 {
     from_f64(value * to_f64(unit))
 }
 
-/// Bytes that the hosts' lines carry in one RTT.
-fn bdp_bytes(fabric: &FabricSpec) -> f64 {
+/// Bytes that one line of a host carries in one RTT.
+pub(super) fn bdp_bytes(fabric: &FabricSpec) -> f64 {
     fabric.gbps * fabric.rtt_us * 1e3 / 8.0
 }
 
 fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
     let bdp = bdp_bytes(fabric);
-    let hops = if fabric.leaves > 1 { 4.0 } else { 2.0 };
+    let hops = match fabric.kind {
+        FabricKind::FatTree => 6.0,
+        FabricKind::LeafSpine if fabric.leaves > 1 => 4.0,
+        FabricKind::LeafSpine => 2.0,
+    };
     let mark = from_f64(fabric.mark_bdp * bdp);
     let marking = match fabric.mark_all_bdp {
         _ if fabric.mark_bdp <= 0.0 => Marking::Off,
@@ -81,42 +108,74 @@ fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
         marking,
         mtu_bytes: fabric.mtu_bytes,
     };
+    let trunk = LinkConfig { rate: Rate::gbps(fabric.trunk_gbps.unwrap_or(fabric.gbps)), ..host_down };
+    let host_up = LinkConfig { buffer_bytes: u64::MAX, marking: Marking::Off, ..host_down };
+    let lines = Lines { host_up, host_down, trunk };
+    if fabric.kind == FabricKind::FatTree {
+        let hosts_per_edge =
+            if fabric.hosts_per_leaf == 0 { fabric.arity / 2 } else { fabric.hosts_per_leaf };
+        return FatTree { planes: fabric.planes, arity: fabric.arity, hosts_per_edge, lines }.build(seed);
+    }
     let shape = LeafSpine {
+        planes: fabric.planes,
         leaves: fabric.leaves,
         hosts_per_leaf: fabric.hosts_per_leaf,
         spines: fabric.spines,
-        host_up: LinkConfig { buffer_bytes: u64::MAX, marking: Marking::Off, ..host_down },
-        host_down,
-        trunk: LinkConfig { rate: Rate::gbps(fabric.trunk_gbps.unwrap_or(fabric.gbps)), ..host_down },
+        lines,
+        spine_lines: spine_lines(fabric, &trunk, host_down.delay_ps),
     };
-    Topology::leaf_spine(&shape, seed)
+    shape.build(seed)
 }
 
-/// What one host of the workload has to hold: peers, receives for each of them.
-fn demands(spec: &Spec, hosts: u32) -> (u32, u64) {
-    match spec.workload.kind {
-        WorkloadKind::Stream | WorkloadKind::Signals => (1, 0),
-        WorkloadKind::Permutation => (2, 0),
-        WorkloadKind::Incast | WorkloadKind::AllToAll => (hosts, 0),
-        WorkloadKind::RingAllReduce => (2, 256),
-    }
+/// The lines of spines that differ.
+fn spine_lines(fabric: &FabricSpec, trunk: &LinkConfig, host_delay_ps: u64) -> Vec<LinkConfig> {
+    let count =
+        if fabric.spine_gbps.is_empty() && fabric.spine_rtt_us.is_empty() { 0 } else { fabric.spines };
+    let in_turn = |list: &[f64], at: u32| {
+        let at = at as usize % list.len().max(1);
+        list.get(at).copied()
+    };
+    let line = |spine: u32| {
+        let rate = in_turn(&fabric.spine_gbps, spine).map_or(trunk.rate, Rate::gbps);
+        let delay_ps = in_turn(&fabric.spine_rtt_us, spine).map_or(trunk.delay_ps, |rtt_us| {
+            (scaled(rtt_us / 2.0, US).saturating_sub(2 * host_delay_ps) / 2).max(1)
+        });
+        LinkConfig { rate, delay_ps, ..*trunk }
+    };
+    (0..count).map(line).collect()
 }
 
-fn transports(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
+fn transports(
+    spec: &Spec,
+    hosts: u32,
+    pairs: &[Pair],
+    seed: u64,
+) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
     match spec.transport.kind {
-        TransportKind::Metaroce => metaroce(spec, hosts, seed),
+        TransportKind::Metaroce => metaroce(spec, hosts, pairs, seed),
         TransportKind::Rocev2 => Ok(rocev2(spec, hosts, seed)),
+        TransportKind::Spray => Err(ScenarioError("not yet".to_owned())),
     }
 }
 
-fn metaroce(spec: &Spec, hosts: u32, seed: u64) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
-    let (fabric, wanted) = (&spec.fabric, &spec.transport);
-    let (peers, receives) = demands(spec, hosts);
-    let options =
-        MetaRoceOptions { config: config(fabric, wanted), limits: limits(spec, peers, receives), receives };
+fn metaroce(
+    spec: &Spec,
+    hosts: u32,
+    pairs: &[Pair],
+    seed: u64,
+) -> Result<Vec<Box<dyn Transport>>, ScenarioError> {
+    let config = config(&spec.fabric, &spec.transport);
+    let clock = Clocks {
+        drift_ppb: u32::try_from(from_f64(spec.transport.clock_ppm * 1e3)).unwrap_or(u32::MAX),
+        offset_ns: scaled(spec.transport.clock_offset_ms, MS / NS),
+    };
     let failed = |what| ScenarioError(format!("the endpoints can't be made: {what}"));
-    let endpoints: Result<Vec<MetaRoce>, _> =
-        (0..hosts).map(|host| MetaRoce::new(host, &options, mix(seed, u64::from(host)))).collect();
+    let limits = limits(spec, hosts, pairs);
+    let endpoint = |(host, (limits, receives))| {
+        let options = MetaRoceOptions { config, limits, receives, clock };
+        MetaRoce::new(host, &options, mix(seed, u64::from(host)))
+    };
+    let endpoints: Result<Vec<MetaRoce>, _> = (0..hosts).zip(limits).map(endpoint).collect();
     let mut endpoints = endpoints.map_err(failed)?;
     let keys: Rc<[RegionKey]> = endpoints.iter().map(MetaRoce::key).collect();
     for endpoint in &mut endpoints {
@@ -131,6 +190,7 @@ fn rocev2(spec: &Spec, hosts: u32, seed: u64) -> Vec<Box<dyn Transport>> {
         timeout_ps: scaled(spec.transport.rto_us.max(4.0 * spec.fabric.rtt_us), US),
         dcqcn: Dcqcn::for_line(from_f64(spec.fabric.gbps * 1e9)),
         seed,
+        planes: spec.fabric.planes,
     };
     (0..hosts).map(|host| Box::new(RoceV2::new(host, options)) as Box<dyn Transport>).collect()
 }
@@ -154,47 +214,51 @@ fn config(fabric: &FabricSpec, wanted: &TransportSpec) -> Config {
         delay_target_ns: scaled(wanted.delay_target_us.unwrap_or(fabric.rtt_us), NS),
         window_bytes_max,
         inbound_rate_kbps: narrow(fabric.gbps * 1e6),
+        half_open_per_address: u16::MAX,
         ..base
     }
 }
 
-fn limits(spec: &Spec, peers: u32, receives: u64) -> Limits {
-    let bdp_packets = from_f64(bdp_bytes(&spec.fabric) / 4_096.0);
-    let bdp_packets = u32::try_from(bdp_packets).unwrap_or(u32::MAX >> 8).clamp(64, 1 << 20);
-    let receives = u32::try_from(receives).unwrap_or(0) * (peers + 2);
-    Limits {
-        connections: peers + 8,
-        paths_per_connection: spec.transport.paths,
-        streams: 2 * peers + 16,
-        requests: (peers * spec.workload.outstanding.min(1 << 10) + 1_024).max(8_192),
-        receives: receives.max(64),
-        messages: (peers * 64).max(4_096),
-        packets: (bdp_packets * 16).max(8_192),
-        queues: 1,
-        regions: 8,
-        csn_window: (bdp_packets * 16).next_power_of_two().clamp(4_096, 1 << 21),
-    }
-}
-
-fn workload(wanted: &WorkloadSpec, hosts: u32, seed: u64) -> Box<dyn Workload> {
+fn workload(wanted: &WorkloadSpec, hosts: u32, seed: u64) -> Result<Box<dyn Workload>, ScenarioError> {
     let narrow = |value: f64| u32::try_from(from_f64(value)).unwrap_or(u32::MAX);
     let bytes = scaled(wanted.mib, 1 << 20);
-    let message_bytes = narrow(wanted.message_kib * 1024.0).max(1);
+    let slice_bytes = narrow(wanted.message_kib * 1024.0).max(1);
+    let (outstanding, seed) = (wanted.outstanding, mix(seed, 1 << 32));
     let flow = |bytes: u64| {
-        let message_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(message_bytes).max(1);
+        let message_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(slice_bytes).max(1);
         let messages = u32::try_from(bytes / u64::from(message_bytes)).unwrap_or(u32::MAX).max(1);
-        Flow { from: 0, to: hosts - 1, messages, message_bytes, outstanding: wanted.outstanding }
+        Flow { pair: Pair::new(0, 0), messages, message_bytes, outstanding }
     };
-    match wanted.kind {
-        WorkloadKind::Stream => Box::new(Streams::new(vec![flow(bytes)], false)),
-        WorkloadKind::Signals => Box::new(Streams::new(vec![flow(bytes)], true)),
-        WorkloadKind::Permutation => Box::new(Streams::permutation(hosts, mix(seed, 1 << 32), flow(bytes))),
-        WorkloadKind::Incast => Box::new(Streams::incast(hosts, flow(bytes))),
-        WorkloadKind::AllToAll => Box::new(Streams::all_to_all(hosts, flow(bytes / u64::from(hosts)))),
-        WorkloadKind::RingAllReduce => {
-            Box::new(RingAllReduce::new(hosts, bytes, message_bytes, mix(seed, 1 << 33)))
+    let (all, part, connections) = (flow(bytes), flow(bytes / u64::from(hosts)), wanted.connections);
+    let latencies = wanted.kind == WorkloadKind::Signals;
+    Ok(match wanted.kind {
+        WorkloadKind::Stream | WorkloadKind::Signals => {
+            Box::new(Streams::parallel(hosts, connections, all, latencies))
         }
-    }
+        WorkloadKind::Permutation => Box::new(Streams::permutation(hosts, seed, all)),
+        WorkloadKind::Incast => Box::new(Streams::incast(hosts, all)),
+        WorkloadKind::OutcastIncast => Box::new(Streams::outcast_incast(hosts, all)),
+        WorkloadKind::AllToAll => Box::new(Streams::all_to_all(hosts, part)),
+        WorkloadKind::RingAllReduce => {
+            Box::new(Collective::new(Ring::all_reduce(hosts, bytes, slice_bytes), slice_bytes, seed))
+        }
+        WorkloadKind::AllGather => {
+            Box::new(Collective::new(Ring::all_gather(hosts, bytes, slice_bytes), slice_bytes, seed))
+        }
+        WorkloadKind::HalvingDoubling => {
+            Box::new(Collective::new(HalvingDoubling::new(hosts, bytes, slice_bytes), slice_bytes, seed))
+        }
+        WorkloadKind::KeyValueReads => {
+            Box::new(KeyValue::new(hosts, all.messages, all.message_bytes, outstanding, seed))
+        }
+        WorkloadKind::List => {
+            let entries = Listed::parse(&wanted.list, hosts).map_err(ScenarioError)?;
+            if entries.is_empty() {
+                return Err(ScenarioError("workload.list has no line".to_owned()));
+            }
+            Box::new(Listed::new(entries))
+        }
+    })
 }
 
 fn schedule(spec: &Spec, topology: &Topology) -> Result<Vec<Scheduled>, ScenarioError> {
@@ -212,20 +276,30 @@ fn schedule(spec: &Spec, topology: &Topology) -> Result<Vec<Scheduled>, Scenario
         all.push(Scheduled { at_ps: 0, links, action: Action::Faults(link_faults(fault)) });
     }
     for event in &spec.events {
-        let links = select(&event.from, &event.to)?;
-        let action = match event.action {
-            EventKind::Cut => Action::Cut,
-            EventKind::Restore => Action::Restore,
-            EventKind::Blackhole => Action::Blackhole,
-            EventKind::Unblackhole => Action::Unblackhole,
-            EventKind::Rate => Action::Rate(Rate::gbps(event.gbps.unwrap_or(spec.fabric.gbps))),
+        let links = match &event.node {
+            Some(node) => {
+                [select("*", node), select(node, "*")].into_iter().collect::<Result<Vec<_>, _>>()?.concat()
+            }
+            None => select(&event.from, &event.to)?,
         };
+        let action = action(event, &spec.fabric);
         for round in 0..event.times {
             let at_us = event.at_us + f64::from(round) * event.every_us.unwrap_or(0.0);
             all.push(Scheduled { at_ps: scaled(at_us, US), links: links.clone(), action });
         }
     }
     Ok(all)
+}
+
+fn action(event: &EventSpec, fabric: &FabricSpec) -> Action {
+    match event.action {
+        EventKind::Cut => Action::Cut,
+        EventKind::Restore => Action::Restore,
+        EventKind::Blackhole => Action::Blackhole,
+        EventKind::Unblackhole => Action::Unblackhole,
+        EventKind::Rate => Action::Rate(Rate::gbps(event.gbps.unwrap_or(fabric.gbps))),
+        EventKind::Mtu => Action::Mtu(event.mtu_bytes.unwrap_or(fabric.mtu_bytes)),
+    }
 }
 
 fn link_faults(fault: &FaultSpec) -> LinkFaults {
@@ -245,6 +319,6 @@ fn link_faults(fault: &FaultSpec) -> LinkFaults {
 }
 
 /// A seed of its own for everything that draws.
-const fn mix(seed: u64, what: u64) -> u64 {
+pub(super) const fn mix(seed: u64, what: u64) -> u64 {
     crate::Random::new(seed ^ what.wrapping_mul(0xa076_1d64_78bd_642f)).next_u64()
 }

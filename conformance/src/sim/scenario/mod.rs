@@ -3,8 +3,11 @@
 //! A scenario has a base and any number of cases; a case is a table that is laid over the base. Unknown keys are errors.
 
 mod build;
+mod limits;
+mod spec;
 mod target;
 
+pub use spec::*;
 pub use target::{Metric, Target, Verdict};
 
 use serde::Deserialize;
@@ -30,230 +33,6 @@ pub struct Case {
     pub name: String,
     /// What to build and do.
     pub spec: Spec,
-}
-
-/// What to build and do.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Spec {
-    /// The fabric.
-    pub fabric: FabricSpec,
-    /// What runs on the hosts.
-    #[serde(default)]
-    pub transport: TransportSpec,
-    /// What they say.
-    pub workload: WorkloadSpec,
-    /// Faults from the start of the workload on.
-    #[serde(default)]
-    pub faults: Vec<FaultSpec>,
-    /// One more, for cases to change.
-    pub fault: Option<FaultSpec>,
-    /// Failures, by time.
-    #[serde(default)]
-    pub events: Vec<EventSpec>,
-    /// What must be reached.
-    #[serde(default)]
-    pub targets: Vec<Target>,
-    /// Where this case stands on the horizontal axis of plots.
-    pub x: Option<f64>,
-    /// Virtual time after which the run counts as stuck, ms.
-    #[serde(default = "limit_ms")]
-    pub limit_ms: f64,
-    /// The run may end there: then what was placed by then counts, and not all is checked.
-    #[serde(default)]
-    pub timed: bool,
-    /// Curves are sampled that often, µs; 0 for never.
-    #[serde(default)]
-    pub sample_us: f64,
-}
-
-/// A fabric of leaves and spines.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FabricSpec {
-    /// Leaf switches.
-    pub leaves: u32,
-    /// Hosts of each.
-    pub hosts_per_leaf: u32,
-    /// Spine switches, each joined to every leaf: the number of routes between two leaves.
-    pub spines: u32,
-    /// Rate of the hosts' links, Gb/s.
-    pub gbps: f64,
-    /// Rate of the links between switches, Gb/s; that of the hosts if absent.
-    pub trunk_gbps: Option<f64>,
-    /// Round-trip time over a spine, propagation only, µs.
-    pub rtt_us: f64,
-    /// Buffer of each port, in bandwidth-delay products of the host link.
-    #[serde(default = "buffer_bdp")]
-    pub buffer_bdp: f64,
-    /// Queue from which packets are marked, in the same.
-    #[serde(default = "mark_bdp")]
-    pub mark_bdp: f64,
-    /// Queue from which all packets are marked, in the same: a ramp then; a step if absent.
-    pub mark_all_bdp: Option<f64>,
-    /// Probability of a mark at the top of the ramp.
-    #[serde(default = "one")]
-    pub mark_most: f64,
-    /// Extra delay of each hop, at most, ns, keeping the order.
-    #[serde(default)]
-    pub jitter_ns: f64,
-    /// Largest packet on the wire, bytes.
-    #[serde(default = "wire_mtu")]
-    pub mtu_bytes: u64,
-}
-
-/// Kinds of transport.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum TransportKind {
-    /// The core of this project.
-    #[default]
-    Metaroce,
-    /// A model of `RoCEv2`: go-back-N, DCQCN, one path.
-    Rocev2,
-}
-
-/// A transport.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TransportSpec {
-    /// Which.
-    pub kind: TransportKind,
-    /// Paths of a connection.
-    pub paths: u8,
-    /// Largest UDP payload, bytes.
-    pub mtu_bytes: u16,
-    /// Packets in a row on one path.
-    pub burst_packets: u8,
-    /// Largest window of a connection, in bandwidth-delay products; 0 for the default of the core.
-    pub window_bdp: f64,
-    /// Queueing delay that counts as a mark, µs; the RTT if absent.
-    pub delay_target_us: Option<f64>,
-    /// Floor of timeouts, µs.
-    pub rto_us: f64,
-    /// Real checksums.
-    pub checksums: bool,
-}
-
-impl Default for TransportSpec {
-    fn default() -> Self {
-        Self {
-            kind: TransportKind::Metaroce,
-            paths: 8,
-            mtu_bytes: 4_176,
-            burst_packets: 1,
-            window_bdp: 0.0,
-            delay_target_us: None,
-            rto_us: 100.0,
-            checksums: false,
-        }
-    }
-}
-
-/// Kinds of workload.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkloadKind {
-    /// From the first host to the last.
-    Stream,
-    /// Everybody sends to one other.
-    Permutation,
-    /// All others send to the last host.
-    Incast,
-    /// Everybody sends to everybody.
-    AllToAll,
-    /// Ring all-reduce; `mib` are held by each host, messages are the slices.
-    RingAllReduce,
-    /// As `stream`, with the latency of each message kept.
-    Signals,
-}
-
-/// A workload.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkloadSpec {
-    /// Which.
-    pub kind: WorkloadKind,
-    /// Bytes of each flow (all-to-all and all-reduce: of each host), MiB.
-    pub mib: f64,
-    /// Bytes of each message, KiB.
-    #[serde(default = "message_kib")]
-    pub message_kib: f64,
-    /// Messages of a flow that are outstanding at a time.
-    #[serde(default = "outstanding")]
-    pub outstanding: u32,
-}
-
-/// Faults of links.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FaultSpec {
-    /// Links from nodes of this name: `host3`, `leaf0`, `spine*`, `*`.
-    pub from: String,
-    /// To nodes of this name.
-    pub to: String,
-    /// Mean loss.
-    #[serde(default)]
-    pub loss: f64,
-    /// Mean length of bursts of losses, packets; 0 for independent losses.
-    #[serde(default)]
-    pub burst_packets: f64,
-    /// Packets that arrive twice.
-    #[serde(default)]
-    pub duplication: f64,
-    /// Packets held back.
-    #[serde(default)]
-    pub reordering: f64,
-    /// How long at most, µs.
-    #[serde(default)]
-    pub reorder_us: f64,
-    /// With `path_of`: only packets whose source port leaves this remainder. Neighbouring paths have neighbouring
-    /// ports, so of `path_of` paths that is one.
-    #[serde(default)]
-    pub path: u16,
-    /// Paths of which `path` is one; 0 for faults that meet all packets.
-    #[serde(default)]
-    pub path_of: u16,
-    /// Packets with a byte changed; wants `transport.checksums`.
-    #[serde(default)]
-    pub corruption: f64,
-}
-
-/// Kinds of events.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum EventKind {
-    /// The link is cut.
-    Cut,
-    /// It is connected again.
-    Restore,
-    /// It swallows everything.
-    Blackhole,
-    /// No longer.
-    Unblackhole,
-    /// It goes on at `gbps`.
-    Rate,
-}
-
-/// Something that happens to links.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EventSpec {
-    /// When, µs after the start of the workload.
-    pub at_us: f64,
-    /// Links from nodes of this name.
-    pub from: String,
-    /// To nodes of this name.
-    pub to: String,
-    /// What.
-    pub action: EventKind,
-    /// The rate, for `rate`.
-    pub gbps: Option<f64>,
-    /// How often again, µs apart; for flapping give it to both the cut and the restoring.
-    pub every_us: Option<f64>,
-    /// How often in all.
-    #[serde(default = "once")]
-    pub times: u32,
 }
 
 /// What is wrong with a scenario.
@@ -303,6 +82,17 @@ impl Scenario {
         Ok(Self { name: name.to_owned(), about, cases: read })
     }
 
+    /// Keeps the cases for which `wanted` holds, and those that their targets compare them with.
+    pub fn retain(&mut self, wanted: impl Fn(&Case) -> bool) {
+        let kept: Vec<&Case> = self.cases.iter().filter(|case| wanted(case)).collect();
+        let bases = |case: &Case| {
+            case.spec.targets.iter().filter_map(|target| target.relative_to.clone()).collect::<Vec<String>>()
+        };
+        let mut names: Vec<String> = kept.iter().flat_map(|case| bases(case)).collect();
+        names.extend(kept.iter().map(|case| case.name.clone()));
+        self.cases.retain(|case| names.contains(&case.name));
+    }
+
     /// The scenarios that come with this crate.
     ///
     /// # Errors
@@ -334,31 +124,6 @@ fn overlay(base: &mut Table, over: Table) {
     }
 }
 
-const fn limit_ms() -> f64 {
-    1_000.0
-}
-const fn buffer_bdp() -> f64 {
-    2.0
-}
-const fn mark_bdp() -> f64 {
-    0.2
-}
-const fn one() -> f64 {
-    1.0
-}
-const fn wire_mtu() -> u64 {
-    9_216
-}
-const fn message_kib() -> f64 {
-    1_024.0
-}
-const fn outstanding() -> u32 {
-    4
-}
-const fn once() -> u32 {
-    1
-}
-
 macro_rules! catalog {
     ($($name:literal,)*) => {
         /// Names and texts of the scenarios that come with this crate.
@@ -371,16 +136,27 @@ catalog! {
     "p2p-loss",
     "p2p-bursts",
     "startup",
+    "signals",
     "incast-15",
     "incast-127",
+    "incast-1023",
+    "outcast-incast",
     "ring-16",
     "all-to-all-16",
-    "permutation",
-    "failures",
-    "signals",
-    "faults",
+    "collectives-16",
     "ring-64",
     "all-to-all-64",
+    "permutation",
+    "fat-tree",
+    "key-value",
+    "list",
+    "planes",
+    "plane-failure",
+    "plane-flap",
+    "long-haul",
+    "failures",
+    "faults",
+    "clocks",
 }
 
 #[cfg(test)]
@@ -392,7 +168,7 @@ mod tests {
         for scenario in Scenario::catalog().unwrap() {
             assert!(!scenario.about.is_empty(), "{}", scenario.name);
             for case in &scenario.cases {
-                build::plan(&case.spec, 1).unwrap();
+                build::try_out(&case.spec).unwrap();
             }
         }
     }
@@ -405,7 +181,7 @@ mod tests {
         let scenario = Scenario::parse("example", example).unwrap();
         assert_eq!(scenario.cases.len(), 2);
         for case in &scenario.cases {
-            build::plan(&case.spec, 1).unwrap();
+            build::try_out(&case.spec).unwrap();
         }
     }
 

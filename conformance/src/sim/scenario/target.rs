@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::sim::metrics::{Outcome, median};
-use crate::sim::units::to_f64;
+use crate::sim::units::{MS, US, from_f64, ratio, to_f64};
 
 /// A figure of a run.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -31,13 +31,47 @@ pub enum Metric {
     P50Us,
     /// 99th percentile of the latency of messages, µs.
     P99Us,
+    /// The least rate of a bin between two samples, as `goodput`; within `from_us` and `to_us` of the target.
+    LeastBin,
+    /// From `from_us` to the end of the first bin of at least `level`, ms; infinite if there is none.
+    RegainedMs,
+    /// Longest time of a flow whose receiver hears from nobody else ÷ the least that it could be.
+    InnocentSlowdown,
+}
+
+/// The part of a run that a figure is about, ps after the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its start.
+    pub from_ps: u64,
+    /// Its end.
+    pub to_ps: u64,
+    /// A level, for figures that want one.
+    pub level: f64,
+}
+
+impl Span {
+    /// All of it.
+    pub const ALL: Self = Self { from_ps: 0, to_ps: u64::MAX, level: 0.0 };
 }
 
 impl Metric {
     /// The figure of one run.
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> f64 {
+        self.of_span(outcome, &Span::ALL)
+    }
+
+    /// The figure of a part of a run, if it is of a kind that looks at samples; else of all.
+    #[must_use]
+    pub fn of_span(self, outcome: &Outcome, span: &Span) -> f64 {
         match self {
+            Self::Goodput if *span != Span::ALL => outcome.goodput_between(span.from_ps, span.to_ps),
+            Self::LeastBin => outcome.least_bin(span.from_ps, span.to_ps),
+            Self::RegainedMs => {
+                outcome.regained_ps(span.from_ps, span.level).map_or(f64::INFINITY, |at_ps| ratio(at_ps, MS))
+            }
+            Self::InnocentSlowdown => outcome.innocent_slowdown(),
             Self::Goodput => outcome.goodput,
             Self::Slowdown => outcome.slowdown(),
             Self::Jain => outcome.jain(),
@@ -50,6 +84,12 @@ impl Metric {
             Self::P50Us => outcome.latency_us(50),
             Self::P99Us => outcome.latency_us(99),
         }
+    }
+
+    /// Its name, as scenarios write it.
+    #[must_use]
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
     /// The median over runs.
@@ -71,6 +111,15 @@ pub struct Target {
     pub at_most: Option<f64>,
     /// The figure is divided by that of this case of the same scenario.
     pub relative_to: Option<String>,
+    /// It is about the part of the run from then on, µs.
+    pub from_us: Option<f64>,
+    /// Until then, µs.
+    pub to_us: Option<f64>,
+    /// The level of `regained_ms`.
+    #[serde(default)]
+    pub level: f64,
+    /// Why it can't be reached as it is, for reports.
+    pub bound: Option<String>,
 }
 
 /// A target, and what came of it.
@@ -87,10 +136,14 @@ pub struct Verdict {
 impl Target {
     /// Judges the runs of a case; `others` gives the runs of a case by name.
     pub fn judge<'a>(&self, outcomes: &[Outcome], others: impl Fn(&str) -> Option<&'a [Outcome]>) -> Verdict {
-        let mut figure = self.metric.median(outcomes);
+        let median = |outcomes: &[Outcome]| {
+            let span = self.span();
+            median(outcomes.iter().map(|outcome| self.metric.of_span(outcome, &span)).collect())
+        };
+        let mut figure = median(outcomes);
         let mut known = true;
         if let Some(name) = &self.relative_to {
-            let base = others(name).map(|outcomes| self.metric.median(outcomes));
+            let base = others(name).map(median);
             known = base.is_some_and(|base| base != 0.0);
             figure /= base.unwrap_or(f64::NAN);
         }
@@ -100,9 +153,17 @@ impl Target {
         Verdict { target: self.words(), figure, pass: known && right && reached }
     }
 
+    fn span(&self) -> Span {
+        let at = |us: Option<f64>, absent: u64| us.map_or(absent, |us| from_f64(us * to_f64(US)));
+        Span { from_ps: at(self.from_us, 0), to_ps: at(self.to_us, u64::MAX), level: self.level }
+    }
+
     fn words(&self) -> String {
-        let mut words = format!("{:?}", self.metric).to_lowercase();
+        let mut words = self.metric.name();
         let parts = [
+            (self.level > 0.0).then(|| format!(" of {}", self.level)),
+            self.from_us.map(|us| format!(" from {us} µs")),
+            self.to_us.map(|us| format!(" to {us} µs")),
             self.relative_to.as_ref().map(|name| format!(" / that of {name}")),
             self.at_least.map(|least| format!(" ≥ {least}")),
             self.at_most.map(|most| format!(" ≤ {most}")),

@@ -11,9 +11,10 @@ use metaroce_core::{
     Segment, SourcePort, Status, StreamId, TableChecksum, Transmit, WorkRequest,
 };
 
-use super::super::memory::{FLOW_BYTES, REGION_BYTES, TAG_BYTES, VirtualMemory, cover, place, tag};
+use super::super::clock::{Clock, Clocks};
+use super::super::memory::{FLOW_BYTES, Peer, REGION_BYTES, TAG_BYTES, VirtualMemory, cover, place, tag};
 use super::super::packet::{Arena, Packet, PacketId};
-use super::super::units::{FRAMING_BYTES, NS};
+use super::super::units::FRAMING_BYTES;
 use super::{FlowStats, Message, Notice, PathSample, Transport};
 
 /// How the endpoints are set up.
@@ -25,6 +26,8 @@ pub struct MetaRoceOptions {
     pub limits: Limits,
     /// Receives kept posted for each connection, for messages of which the receiver is told.
     pub receives: u64,
+    /// How far clocks are apart.
+    pub clock: Clocks,
 }
 
 /// One host with the real core.
@@ -34,8 +37,11 @@ pub struct MetaRoce {
     memory: VirtualMemory,
     region: RegisteredRegion,
     keys: Rc<[RegionKey]>,
-    peers: BTreeMap<u32, Peer>,
-    names: BTreeMap<ConnectionHandle, u32>,
+    clock: Clock,
+    peers: BTreeMap<Peer, Entry>,
+    names: BTreeMap<ConnectionHandle, Peer>,
+    /// Peers whose connection is not open yet.
+    opening: usize,
     notices: VecDeque<Notice>,
     batch: Vec<Transmit>,
     scratch: Vec<u8>,
@@ -43,7 +49,7 @@ pub struct MetaRoce {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct Entry {
     /// `None` until its CONNECT is here.
     connection: Option<ConnectionHandle>,
     connected: bool,
@@ -72,7 +78,9 @@ impl MetaRoce {
             memory: VirtualMemory::new(host),
             region,
             keys: Rc::new([]),
+            clock: options.clock.of_host(host, seed),
             peers: BTreeMap::new(),
+            opening: 0,
             names: BTreeMap::new(),
             notices: VecDeque::new(),
             batch: vec![Transmit::EMPTY; BATCH],
@@ -92,23 +100,36 @@ impl MetaRoce {
         self.keys = keys;
     }
 
-    fn peer_entry(&mut self, peer: u32) -> &mut Peer {
-        self.peers.entry(peer).or_insert(Peer { connection: None, connected: false, next_at: 0 })
+    fn entry(&mut self, peer: Peer) -> &mut Entry {
+        let opening = &mut self.opening;
+        self.peers.entry(peer).or_insert_with(|| {
+            *opening += 1;
+            Entry { connection: None, connected: false, next_at: 0 }
+        })
+    }
+
+    fn instant(&self, now_ps: u64) -> Instant {
+        Instant::from_nanos(self.clock.local_ns(now_ps))
     }
 
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                Event::Incoming { connection, remote, .. } => {
-                    let Some(peer) = host_of(remote.ip()) else { continue };
+                Event::Incoming { connection, remote, service, .. } => {
+                    let Some(host) = host_of(remote.ip()) else { continue };
+                    let peer = Peer { host, number: service };
                     if self.endpoint.accept(now, connection, ProtectionDomain(0), &[]).is_ok() {
-                        self.peer_entry(peer).connection = Some(connection);
+                        self.entry(peer).connection = Some(connection);
                         self.names.insert(connection, peer);
                     }
                 }
                 Event::Connected { connection } => {
                     let Some(&peer) = self.names.get(&connection) else { continue };
-                    self.peer_entry(peer).connected = true;
+                    let entry = self.entry(peer);
+                    if !entry.connected {
+                        entry.connected = true;
+                        self.opening = self.opening.saturating_sub(1);
+                    }
                     for _ in 0..self.receives {
                         self.post_receive(connection);
                     }
@@ -145,7 +166,7 @@ impl MetaRoce {
         }
     }
 
-    fn paths(&mut self, peer: u32) -> Vec<PathStats> {
+    fn paths(&mut self, peer: Peer) -> Vec<PathStats> {
         let Some(connection) = self.peers.get(&peer).and_then(|entry| entry.connection) else {
             return Vec::new();
         };
@@ -168,6 +189,7 @@ impl MetaRoce {
         let (id, packet) = arena.allocate();
         packet.from = self.host;
         packet.to = to;
+        packet.plane = transmit.plane;
         packet.source_port = match transmit.source {
             SourcePort::Receive => PORT,
             SourcePort::Path(port) => port,
@@ -205,78 +227,89 @@ impl MetaRoce {
 }
 
 impl Transport for MetaRoce {
-    fn connect(&mut self, now_ps: u64, peer: u32, first: bool) {
-        let entry = self.peer_entry(peer);
+    fn connect(&mut self, now_ps: u64, peer: Peer, first: bool) {
+        let now = self.instant(now_ps);
+        let entry = self.entry(peer);
         if first && entry.connection.is_none() {
-            let options = ConnectOptions::to(address_of(peer));
-            if let Ok(connection) = self.endpoint.connect(instant(now_ps), options) {
-                self.peer_entry(peer).connection = Some(connection);
+            let options =
+                ConnectOptions { service: peer.number, ..ConnectOptions::to(address_of(peer.host)) };
+            if let Ok(connection) = self.endpoint.connect(now, options) {
+                self.entry(peer).connection = Some(connection);
                 self.names.insert(connection, peer);
             }
         }
     }
 
     fn is_ready(&mut self) -> bool {
-        let wanted = self.endpoint.config().mtu_bytes;
-        let peers: Vec<u32> = self.peers.keys().copied().collect();
-        peers.into_iter().all(|peer| {
-            self.peers.get(&peer).is_some_and(|entry| entry.connected)
-                && self.paths(peer).iter().all(|path| path.mtu_bytes == wanted)
-        })
+        self.opening == 0
     }
 
-    fn post(&mut self, now_ps: u64, peer: u32, message: Message) -> Option<u64> {
+    fn is_settled(&mut self) -> bool {
+        let wanted = self.endpoint.config().mtu_bytes;
+        let peers: Vec<Peer> = self.peers.keys().copied().collect();
+        peers.into_iter().all(|peer| self.paths(peer).iter().all(|path| path.mtu_bytes == wanted))
+    }
+
+    fn post(&mut self, now_ps: u64, peer: Peer, message: Message) -> Option<u64> {
         let bytes = u64::from(message.bytes);
-        let (host, region) = (self.host, self.region.id);
-        let key = *self.keys.get(peer as usize)?;
+        let (here, region) = (Peer { host: self.host, ..peer }, self.region.id);
+        let now = self.instant(now_ps);
+        let key = *self.keys.get(peer.host as usize)?;
         let entry = self.peers.get_mut(&peer)?;
         let connection = entry.connection?;
         let at = if entry.next_at + bytes > FLOW_BYTES { 0 } else { entry.next_at };
-        let target = place(host, at);
-        let operation = Operation::Write {
-            remote: RemoteAddress { key, address: target },
-            immediate: message.notify.then_some(message.id),
+        // Written or read, byte x of the flow lies at place(peer, x) here and at place(here, x) there.
+        let (local, address) = (place(peer, at), place(here, at));
+        let remote = RemoteAddress { key, address };
+        let operation = if message.read {
+            Operation::Read { remote }
+        } else {
+            Operation::Write { remote, immediate: message.notify.then_some(message.id) }
         };
-        let segments = [Segment { region, offset: place(peer, at), length: message.bytes }];
+        let segments = [Segment { region, offset: local, length: message.bytes }];
         let request = WorkRequest::new(u64::from(message.id), operation, &segments);
-        self.endpoint.post(instant(now_ps), connection, STREAM, request).ok()?;
+        self.endpoint.post(now, connection, STREAM, request).ok()?;
         entry.next_at = at + bytes;
-        Some(cover(target, target + bytes))
+        let placed = if message.read { local } else { address };
+        Some(cover(placed, placed + bytes))
     }
 
     fn handle(&mut self, now_ps: u64, packet: &Packet) {
         let length = self.unpack(packet);
         let Some(bytes) = self.scratch.get(..length) else { return };
-        let source = SocketAddr::new(address_of(packet.from).ip(), packet.source_port);
-        let datagram = Datagram { source, plane: 0, ecn: packet.ecn, bytes };
+        let source = SocketAddr::new(plane_address(packet.from, packet.plane).ip(), packet.source_port);
+        let now = self.instant(now_ps);
+        let datagram = Datagram { source, plane: packet.plane, ecn: packet.ecn, bytes };
         // What is dropped is counted by the endpoint.
-        let _: Disposition = self.endpoint.handle_datagram(instant(now_ps), datagram, &mut self.memory);
-        self.take_events(instant(now_ps));
+        let _: Disposition = self.endpoint.handle_datagram(now, datagram, &mut self.memory);
+        self.take_events(now);
     }
 
     fn handle_timeout(&mut self, now_ps: u64) {
-        while self.endpoint.handle_timeout(instant(now_ps)) == Progress::More {}
-        self.take_events(instant(now_ps));
+        let now = self.instant(now_ps);
+        while self.endpoint.handle_timeout(now) == Progress::More {}
+        self.take_events(now);
     }
 
     fn poll(&mut self, now_ps: u64, arena: &mut Arena, most: usize, out: &mut Vec<PacketId>) {
+        let now = self.instant(now_ps);
         let most = most.min(self.batch.len());
         let Some(batch) = self.batch.get_mut(..most) else { return };
-        let sent = self.endpoint.poll_transmit(instant(now_ps), batch);
+        let sent = self.endpoint.poll_transmit(now, batch);
         for at in 0..sent {
             out.extend(self.pack(at, arena));
         }
     }
 
     fn next_deadline_ps(&mut self) -> Option<u64> {
-        self.endpoint.next_deadline().map(|at| at.as_nanos().saturating_mul(NS))
+        self.endpoint.next_deadline().map(|at| self.clock.global_ps(at.as_nanos()))
     }
 
     fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    fn flow_stats(&mut self, peer: u32) -> FlowStats {
+    fn flow_stats(&mut self, peer: Peer) -> FlowStats {
         let Some(connection) = self.peers.get(&peer).and_then(|entry| entry.connection) else {
             return FlowStats::default();
         };
@@ -299,11 +332,16 @@ impl Transport for MetaRoce {
         }
     }
 
-    fn path_samples(&mut self, peer: u32) -> Vec<PathSample> {
+    fn path_samples(&mut self, peer: Peer) -> Vec<PathSample> {
         let sample = |path: PathStats| PathSample {
             window_bytes: path.window_bytes,
             inflight_bytes: path.inflight_bytes,
             good: path.state == PathState::Good,
+            source_port: path.source_port,
+            plane: 0,
+            state: state_name(path.state),
+            marked: path.packets_marked,
+            lost: path.packets_lost,
         };
         self.paths(peer).into_iter().map(sample).collect()
     }
@@ -336,23 +374,40 @@ impl Transport for MetaRoce {
     }
 }
 
-fn instant(now_ps: u64) -> Instant {
-    Instant::from_nanos(now_ps / NS)
+const fn state_name(state: PathState) -> &'static str {
+    match state {
+        PathState::Good => "good",
+        PathState::Suspect => "suspect",
+        PathState::Dead => "dead",
+        PathState::Probing => "probing",
+        _ => "other",
+    }
 }
 
+/// Where a host receives on its first plane.
 fn address_of(host: u32) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(FIRST_ADDRESS + host)), PORT)
+    plane_address(host, 0)
 }
 
+fn plane_address(host: u32, plane: u8) -> SocketAddr {
+    let bits = FIRST_ADDRESS + (u32::from(plane) << PLANE_SHIFT) + host;
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(bits)), PORT)
+}
+
+/// The host that has this address on some plane.
 fn host_of(address: IpAddr) -> Option<u32> {
     match address {
-        IpAddr::V4(address) => address.to_bits().checked_sub(FIRST_ADDRESS),
+        IpAddr::V4(address) => {
+            address.to_bits().checked_sub(FIRST_ADDRESS).map(|bits| bits & ((1 << PLANE_SHIFT) - 1))
+        }
         IpAddr::V6(_) => None,
     }
 }
 
 /// 10.0.0.1.
 const FIRST_ADDRESS: u32 = 0x0a00_0001;
+/// Each plane has a part of the addresses: 10.0.0.1, 10.1.0.1, …
+const PLANE_SHIFT: u32 = 16;
 /// UDP port on which hosts receive.
 const PORT: u16 = 4795;
 /// The one stream of each connection, both directions.

@@ -8,6 +8,7 @@ pub use dcqcn::{Dcqcn, Reaction};
 pub use metaroce::{MetaRoce, MetaRoceOptions};
 pub use roce::{RoceOptions, RoceV2};
 
+use super::memory::Peer;
 use super::packet::{Arena, Packet, PacketId};
 
 /// The header of a baseline's packet, as a structure.
@@ -15,6 +16,8 @@ use super::packet::{Arena, Packet, PacketId};
 pub struct BaselineHeader {
     /// What it is.
     pub kind: BaselineKind,
+    /// Which of the connections between the two hosts.
+    pub connection: u32,
     /// Bytes that it takes on the wire, after UDP.
     pub bytes: u16,
     /// Packet number, or the number acknowledged.
@@ -45,8 +48,15 @@ pub enum BaselineKind {
 
 impl BaselineHeader {
     /// No such header.
-    pub const NONE: Self =
-        Self { kind: BaselineKind::None, bytes: 0, psn: 0, message: 0, last: false, notify: false };
+    pub const NONE: Self = Self {
+        kind: BaselineKind::None,
+        connection: 0,
+        bytes: 0,
+        psn: 0,
+        message: 0,
+        last: false,
+        notify: false,
+    };
 }
 
 /// A message to send.
@@ -58,6 +68,8 @@ pub struct Message {
     pub bytes: u32,
     /// Whether the receiver's application is told when it is there.
     pub notify: bool,
+    /// The bytes are read from the peer instead of written to it.
+    pub read: bool,
 }
 
 /// Something that the application is told.
@@ -66,21 +78,21 @@ pub enum Notice {
     /// A message of ours to `peer` is complete.
     Sent {
         /// The receiver.
-        peer: u32,
+        peer: Peer,
         /// The message.
         id: u32,
     },
     /// A message from `peer` is there, and so are all earlier ones of its flow.
     Delivered {
         /// The sender.
-        peer: u32,
+        peer: Peer,
         /// The message.
         id: u32,
     },
     /// The connection to `peer` ended in error.
     Failed {
         /// The peer.
-        peer: u32,
+        peer: Peer,
     },
 }
 
@@ -118,19 +130,34 @@ pub struct PathSample {
     pub inflight_bytes: u64,
     /// Whether the path takes new data.
     pub good: bool,
+    /// UDP source port.
+    pub source_port: u16,
+    /// Plane.
+    pub plane: u8,
+    /// State, in words.
+    pub state: &'static str,
+    /// Packets that arrived marked, so far.
+    pub marked: u64,
+    /// Packets declared lost, so far.
+    pub lost: u64,
 }
 
 /// A transport on one host. Times in picoseconds.
 pub trait Transport {
     /// Opens what is needed to send to and receive from `peer`. Both ends are told; `first` is the one that acts.
-    fn connect(&mut self, now_ps: u64, peer: u32, first: bool);
+    fn connect(&mut self, now_ps: u64, peer: Peer, first: bool);
 
     /// Whether everything opened so far is ready.
     fn is_ready(&mut self) -> bool;
 
+    /// Whether what goes on after the opening is over too, such as the search for the path MTU.
+    fn is_settled(&mut self) -> bool {
+        true
+    }
+
     /// Takes a message for `peer`; `None` if there is no room. Returns what its arrival adds to the sum of
-    /// [`placed`](Self::placed) at the receiver.
-    fn post(&mut self, now_ps: u64, peer: u32, message: Message) -> Option<u64>;
+    /// [`placed`](Self::placed): at the receiver, or at this host for a read.
+    fn post(&mut self, now_ps: u64, peer: Peer, message: Message) -> Option<u64>;
 
     /// A packet arrived.
     fn handle(&mut self, now_ps: u64, packet: &Packet);
@@ -148,10 +175,10 @@ pub trait Transport {
     fn poll_notice(&mut self) -> Option<Notice>;
 
     /// Counters of the flow to `peer`.
-    fn flow_stats(&mut self, peer: u32) -> FlowStats;
+    fn flow_stats(&mut self, peer: Peer) -> FlowStats;
 
     /// The paths of the flow to `peer`.
-    fn path_samples(&mut self, peer: u32) -> Vec<PathSample>;
+    fn path_samples(&mut self, peer: Peer) -> Vec<PathSample>;
 
     /// What was placed here: the sum of [`cover`](super::memory::cover) over it, and payloads that came to a wrong place.
     fn placed(&self) -> (u64, u64);

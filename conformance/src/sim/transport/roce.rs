@@ -7,11 +7,11 @@
 //! To its favour: line-rate start with no window, constants scaled with the line, a timeout as short as that of
 //! MetaRoCE (hardware has some 0.5 to 67 ms), no back-off, no retry limit, 16 bytes of header on average.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use metaroce_core::Ecn;
 
-use super::super::memory::{FLOW_BYTES, cover, place};
+use super::super::memory::{FLOW_BYTES, Peer, cover, place};
 use super::super::packet::{Arena, Packet, PacketId};
 use super::super::topology::ecmp;
 use super::super::units::FRAMING_BYTES;
@@ -29,6 +29,8 @@ pub struct RoceOptions {
     pub dcqcn: Dcqcn,
     /// Seed of source ports.
     pub seed: u64,
+    /// Planes; each connection has one of them.
+    pub planes: u32,
 }
 
 /// One host.
@@ -36,12 +38,14 @@ pub struct RoceOptions {
 pub struct RoceV2 {
     host: u32,
     options: RoceOptions,
-    senders: BTreeMap<u32, Sender>,
-    receivers: BTreeMap<u32, Receiver>,
-    /// Senders in the order of their turns.
-    turns: VecDeque<u32>,
+    senders: BTreeMap<Peer, Sender>,
+    receivers: BTreeMap<Peer, Receiver>,
+    /// Senders that have something to send, in the order of their turns.
+    turns: VecDeque<Peer>,
+    /// Senders with something unanswered or to send.
+    busy: BTreeSet<Peer>,
     /// Answers to send, before data: to whom, what.
-    answers: VecDeque<(u32, BaselineHeader)>,
+    answers: VecDeque<(Peer, BaselineHeader)>,
     notices: VecDeque<Notice>,
     covered: u64,
     placed_bytes: u64,
@@ -51,7 +55,7 @@ pub struct RoceV2 {
 
 #[derive(Debug)]
 struct Sender {
-    source_port: u16,
+    path: (u16, u8),
     messages: VecDeque<Queued>,
     /// Numbers: the oldest unanswered, the next to send, one past the highest sent, one past the last queued.
     oldest: u64,
@@ -63,7 +67,17 @@ struct Sender {
     /// The pace allows the next packet from then on, ps.
     pace_ps: u64,
     progress_ps: u64,
+    has_turn: bool,
     stats: FlowStats,
+}
+
+impl Sender {
+    fn take_turn(&mut self, own: Peer, turns: &mut VecDeque<Peer>) {
+        if !self.has_turn {
+            self.has_turn = true;
+            turns.push_back(own);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +106,7 @@ impl RoceV2 {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             turns: VecDeque::new(),
+            busy: BTreeSet::new(),
             answers: VecDeque::new(),
             notices: VecDeque::new(),
             covered: 0,
@@ -100,23 +115,27 @@ impl RoceV2 {
         }
     }
 
-    fn source_port(&self, peer: u32) -> u16 {
-        let hash = ecmp(self.options.seed, self.host, peer, 0) % 16_384;
-        49_152 + u16::try_from(hash).unwrap_or(0)
+    /// Source port and plane of the one path to `peer`.
+    fn path(&self, peer: Peer) -> (u16, u8) {
+        let hash = ecmp(self.options.seed ^ u64::from(peer.number) << 32, self.host, peer.host, 0);
+        let part = |number: u64| u16::try_from(number).unwrap_or(0);
+        let plane = part((hash >> 32) % u64::from(self.options.planes.max(1)));
+        (49_152 + part(hash % 16_384), u8::try_from(plane).unwrap_or(0))
     }
 
     fn on_data(&mut self, now_ps: u64, packet: &Packet) {
         let header = packet.baseline;
-        let receiver = self.receivers.entry(packet.from).or_default();
+        let peer = Peer { host: packet.from, number: header.connection };
+        let receiver = self.receivers.entry(peer).or_default();
         let due = receiver.notified_ps.is_none_or(|at_ps| now_ps - at_ps >= self.options.dcqcn.notify_ps);
         if packet.ecn == Ecn::Ce && due {
             receiver.notified_ps = Some(now_ps);
-            self.answers.push_back((packet.from, answer(BaselineKind::Cnp, 0)));
+            self.answers.push_back((peer, answer(BaselineKind::Cnp, 0)));
         }
         if header.psn > receiver.expected {
             if !receiver.told_gap {
                 receiver.told_gap = true;
-                self.answers.push_back((packet.from, answer(BaselineKind::Nak, receiver.expected)));
+                self.answers.push_back((peer, answer(BaselineKind::Nak, receiver.expected)));
             }
             return;
         }
@@ -129,17 +148,17 @@ impl RoceV2 {
             self.placed_bytes += bytes;
             if header.last && header.notify {
                 let id = u32::try_from(header.message).unwrap_or(u32::MAX);
-                self.notices.push_back(Notice::Delivered { peer: packet.from, id });
+                self.notices.push_back(Notice::Delivered { peer, id });
             }
         }
         receiver.since_ack += 1;
         if header.last || receiver.since_ack >= ACK_PACKETS {
             receiver.since_ack = 0;
-            self.answers.push_back((packet.from, answer(BaselineKind::Ack, receiver.expected)));
+            self.answers.push_back((peer, answer(BaselineKind::Ack, receiver.expected)));
         }
     }
 
-    fn on_answer(&mut self, now_ps: u64, from: u32, header: &BaselineHeader) {
+    fn on_answer(&mut self, now_ps: u64, from: Peer, header: &BaselineHeader) {
         let constants = self.options.dcqcn;
         let Some(sender) = self.senders.get_mut(&from) else { return };
         if header.kind == BaselineKind::Cnp {
@@ -155,6 +174,10 @@ impl RoceV2 {
         if header.kind == BaselineKind::Nak && header.psn >= sender.oldest {
             sender.next = header.psn;
             sender.progress_ps = now_ps;
+            sender.take_turn(from, &mut self.turns);
+        }
+        if sender.oldest == sender.end {
+            self.busy.remove(&from);
         }
         while let Some(queued) = sender.messages.front() {
             if queued.first + queued.packets > sender.oldest {
@@ -166,7 +189,7 @@ impl RoceV2 {
     }
 
     /// The next data packet of the sender to `peer`, if it has one and its pace allows it.
-    fn next_data(&mut self, now_ps: u64, peer: u32, arena: &mut Arena) -> Option<PacketId> {
+    fn next_data(&mut self, now_ps: u64, peer: Peer, arena: &mut Arena) -> Option<PacketId> {
         let payload_bytes = self.options.payload_bytes;
         let constants = self.options.dcqcn;
         let sender = self.senders.get_mut(&peer)?;
@@ -183,13 +206,14 @@ impl RoceV2 {
         }
         let (id, packet) = arena.allocate();
         packet.from = self.host;
-        packet.to = peer;
-        packet.source_port = sender.source_port;
+        packet.to = peer.host;
+        (packet.source_port, packet.plane) = sender.path;
         packet.ecn = Ecn::Ect0;
         packet.payload_bytes = u32::try_from(left).unwrap_or(u32::MAX).min(payload_bytes);
         packet.payload_offset = queued.offset + at;
         packet.baseline = BaselineHeader {
             kind: BaselineKind::Data,
+            connection: peer.number,
             bytes: HEADER_BYTES,
             psn: sender.next,
             message: u64::from(queued.message.id),
@@ -210,11 +234,11 @@ impl RoceV2 {
 }
 
 impl Transport for RoceV2 {
-    fn connect(&mut self, _now_ps: u64, peer: u32, _first: bool) {
-        let source_port = self.source_port(peer);
+    fn connect(&mut self, _now_ps: u64, peer: Peer, _first: bool) {
+        let path = self.path(peer);
         let reaction = Reaction::new(&self.options.dcqcn);
         self.senders.entry(peer).or_insert_with(|| Sender {
-            source_port,
+            path,
             messages: VecDeque::new(),
             oldest: 0,
             next: 0,
@@ -224,27 +248,30 @@ impl Transport for RoceV2 {
             reaction,
             pace_ps: 0,
             progress_ps: 0,
+            has_turn: false,
             stats: FlowStats::default(),
         });
-        if !self.turns.contains(&peer) {
-            self.turns.push_back(peer);
-        }
     }
 
     fn is_ready(&mut self) -> bool {
         true
     }
 
-    fn post(&mut self, _now_ps: u64, peer: u32, message: Message) -> Option<u64> {
-        let (host, payload_bytes) = (self.host, self.options.payload_bytes);
+    fn post(&mut self, _now_ps: u64, peer: Peer, message: Message) -> Option<u64> {
+        if message.read {
+            return None;
+        }
+        let (here, payload_bytes) = (Peer { host: self.host, ..peer }, self.options.payload_bytes);
         let sender = self.senders.get_mut(&peer)?;
         let bytes = u64::from(message.bytes);
         let at = if sender.next_at + bytes > FLOW_BYTES { 0 } else { sender.next_at };
         sender.next_at = at + bytes;
         let packets = bytes.div_ceil(u64::from(payload_bytes)).max(1);
-        let offset = place(host, at);
+        let offset = place(here, at);
         sender.messages.push_back(Queued { message, first: sender.end, packets, offset });
         sender.end += packets;
+        sender.take_turn(peer, &mut self.turns);
+        self.busy.insert(peer);
         Some(cover(offset, offset + bytes))
     }
 
@@ -255,19 +282,24 @@ impl Transport for RoceV2 {
         match packet.baseline.kind {
             BaselineKind::None => {}
             BaselineKind::Data => self.on_data(now_ps, packet),
-            _ => self.on_answer(now_ps, packet.from, &packet.baseline),
+            _ => {
+                let from = Peer { host: packet.from, number: packet.baseline.connection };
+                self.on_answer(now_ps, from, &packet.baseline);
+            }
         }
     }
 
     fn handle_timeout(&mut self, now_ps: u64) {
         let (constants, timeout_ps) = (self.options.dcqcn, self.options.timeout_ps);
-        for sender in self.senders.values_mut() {
+        for &peer in &self.busy {
+            let Some(sender) = self.senders.get_mut(&peer) else { continue };
             sender.reaction.on_time(now_ps, &constants);
             if sender.oldest < sender.next && sender.progress_ps + timeout_ps <= now_ps {
                 sender.stats.timeouts += 1;
                 sender.stats.retransmitted_by_timeout += 1;
                 sender.next = sender.oldest;
                 sender.progress_ps = now_ps;
+                sender.take_turn(peer, &mut self.turns);
             }
         }
     }
@@ -276,17 +308,22 @@ impl Transport for RoceV2 {
         self.now_ps = now_ps;
         while out.len() < most {
             let Some((peer, header)) = self.answers.pop_front() else { break };
-            let source_port = self.source_port(peer);
+            let path = self.path(peer);
             let (id, packet) = arena.allocate();
             packet.from = self.host;
-            packet.to = peer;
-            packet.source_port = source_port;
-            packet.baseline = header;
+            packet.to = peer.host;
+            (packet.source_port, packet.plane) = path;
+            packet.baseline = BaselineHeader { connection: peer.number, ..header };
             out.push(id);
         }
         let mut idle = 0;
         while out.len() < most && idle < self.turns.len() {
             let Some(peer) = self.turns.pop_front() else { break };
+            let Some(sender) = self.senders.get_mut(&peer) else { continue };
+            if sender.next >= sender.end {
+                sender.has_turn = false;
+                continue;
+            }
             self.turns.push_back(peer);
             match self.next_data(now_ps, peer, arena) {
                 Some(id) => {
@@ -301,21 +338,20 @@ impl Transport for RoceV2 {
     fn next_deadline_ps(&mut self) -> Option<u64> {
         let (timeout_ps, now_ps) = (self.options.timeout_ps, self.now_ps);
         let of = |sender: &Sender| {
-            let busy = sender.oldest < sender.end;
             let timeout = (sender.oldest < sender.next).then_some(sender.progress_ps + timeout_ps);
             // What the pace allows by now goes when the line is free: that is no matter of time.
             let pace = (sender.next < sender.end && sender.pace_ps > now_ps).then_some(sender.pace_ps);
-            let reaction = if busy { sender.reaction.deadline_ps() } else { None };
+            let reaction = sender.reaction.deadline_ps();
             timeout.into_iter().chain(pace).chain(reaction).min()
         };
-        self.senders.values().filter_map(of).min()
+        self.busy.iter().filter_map(|peer| self.senders.get(peer)).filter_map(of).min()
     }
 
     fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    fn flow_stats(&mut self, peer: u32) -> FlowStats {
+    fn flow_stats(&mut self, peer: Peer) -> FlowStats {
         self.senders.get(&peer).map_or_else(FlowStats::default, |sender| FlowStats {
             inflight_bytes: (sender.next - sender.oldest) * u64::from(self.options.payload_bytes),
             allowed_bps: sender.reaction.rate_bps,
@@ -323,9 +359,9 @@ impl Transport for RoceV2 {
         })
     }
 
-    fn path_samples(&mut self, peer: u32) -> Vec<PathSample> {
+    fn path_samples(&mut self, peer: Peer) -> Vec<PathSample> {
         let inflight_bytes = self.flow_stats(peer).inflight_bytes;
-        vec![PathSample { window_bytes: 0, inflight_bytes, good: true }]
+        vec![PathSample { inflight_bytes, good: true, ..PathSample::default() }]
     }
 
     fn placed(&self) -> (u64, u64) {
@@ -351,7 +387,7 @@ impl Transport for RoceV2 {
 }
 
 const fn answer(kind: BaselineKind, psn: u64) -> BaselineHeader {
-    BaselineHeader { kind, bytes: ANSWER_BYTES, psn, message: 0, last: false, notify: false }
+    BaselineHeader { kind, bytes: ANSWER_BYTES, psn, ..BaselineHeader::NONE }
 }
 
 /// BTH and ICRC; RETH is on the first packet of a message only.

@@ -1,30 +1,85 @@
 //! What hosts have to say to each other.
 
-mod ring;
+mod collective;
+mod listed;
+mod reads;
 mod streams;
 
-pub use ring::RingAllReduce;
+pub use collective::{Collective, HalvingDoubling, Pattern, Ring};
+pub use listed::{Entry, Listed};
+pub use reads::KeyValue;
 pub use streams::{Flow, Streams};
 
+use std::collections::BTreeMap;
+
 use super::fabric::HostNotice;
+use super::memory::Peer;
 use super::transport::Message;
 use super::units::Rate;
 
-/// A message that a workload wants sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Posting {
+/// Two hosts that talk, and which of the connections between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pair {
     /// Sender.
     pub from: u32,
     /// Receiver.
     pub to: u32,
+    /// Number of the connection, from 0.
+    pub number: u32,
+}
+
+impl Pair {
+    /// Over the first connection between two hosts.
+    #[must_use]
+    pub const fn new(from: u32, to: u32) -> Self {
+        Self { from, to, number: 0 }
+    }
+
+    /// The receiver, as the sender knows it.
+    #[must_use]
+    pub const fn receiver(&self) -> Peer {
+        Peer { host: self.to, number: self.number }
+    }
+
+    /// The sender, as the receiver knows it.
+    #[must_use]
+    pub const fn sender(&self) -> Peer {
+        Peer { host: self.from, number: self.number }
+    }
+}
+
+/// A message that a workload wants sent, or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posting {
+    /// Who posts it, and to whom.
+    pub pair: Pair,
     /// The message.
     pub message: Message,
+}
+
+/// Bytes over the line of each host, both directions apart.
+#[derive(Debug, Default)]
+struct Busy {
+    outbound: BTreeMap<u32, u64>,
+    inbound: BTreeMap<u32, u64>,
+}
+
+impl Busy {
+    fn add(&mut self, from: u32, to: u32, bytes: u64) {
+        *self.outbound.entry(from).or_default() += bytes;
+        *self.inbound.entry(to).or_default() += bytes;
+    }
+
+    /// Those of the busiest line.
+    fn most(&self) -> u64 {
+        self.outbound.values().chain(self.inbound.values()).copied().max().unwrap_or(0)
+    }
 }
 
 /// What a fabric can do at best, by which the ideal time is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
-    /// Rate of the hosts' links.
+    /// Rate of a host's links, over all planes.
     pub line: Rate,
     /// Payload of a full packet, bytes.
     pub payload_bytes: u64,
@@ -45,14 +100,22 @@ impl Bound {
 
 /// A workload: posts messages, hears of them, knows when it is done.
 pub trait Workload {
-    /// Which hosts talk, sender first. Each pair once.
-    fn pairs(&self) -> Vec<(u32, u32)>;
+    /// Which hosts talk. Each connection and direction once.
+    fn pairs(&self) -> Vec<Pair>;
 
     /// Posts what can go at once.
     fn start(&mut self, now_ps: u64, out: &mut Vec<Posting>);
 
     /// A host was told something; posts what can go now.
     fn on_notice(&mut self, now_ps: u64, notice: &HostNotice, out: &mut Vec<Posting>);
+
+    /// When it wants to post something of itself, ps; `None` for not any more.
+    fn next_ps(&self) -> Option<u64> {
+        None
+    }
+
+    /// That time has come.
+    fn on_time(&mut self, _now_ps: u64, _out: &mut Vec<Posting>) {}
 
     /// Whether everything is done.
     fn is_done(&self) -> bool;

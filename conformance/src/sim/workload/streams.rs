@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bound, Posting, Workload};
+use super::{Bound, Busy, Pair, Posting, Workload};
 use crate::Random;
 use crate::sim::fabric::HostNotice;
+use crate::sim::memory::Peer;
 use crate::sim::transport::{Message, Notice};
 
 /// One flow: messages from one host to another, a few at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Sender.
-    pub from: u32,
-    /// Receiver.
-    pub to: u32,
+    /// Sender, receiver, and which of the connections between them.
+    pub pair: Pair,
     /// Messages.
     pub messages: u32,
     /// Bytes of each.
@@ -27,7 +26,7 @@ pub struct Flow {
 pub struct Streams {
     flows: Vec<Flow>,
     states: Vec<FlowState>,
-    by_pair: BTreeMap<(u32, u32), usize>,
+    by_pair: BTreeMap<(u32, Peer), usize>,
     done: usize,
     latencies_ps: Vec<u64>,
     keep_latencies: bool,
@@ -42,19 +41,37 @@ struct FlowState {
 }
 
 impl Streams {
-    /// These flows, at most one for each pair of hosts.
+    /// These flows, at most one for each connection and direction.
     #[must_use]
     pub fn new(flows: Vec<Flow>, keep_latencies: bool) -> Self {
-        let by_pair = flows.iter().enumerate().map(|(at, flow)| ((flow.from, flow.to), at)).collect();
+        let by_pair =
+            flows.iter().enumerate().map(|(at, flow)| ((flow.pair.from, flow.pair.receiver()), at)).collect();
         let states = vec![FlowState::default(); flows.len()];
         Self { flows, states, by_pair, done: 0, latencies_ps: Vec::new(), keep_latencies }
     }
 
-    /// All of `hosts` but the last send to the last: `bytes` each.
+    /// So many connections from the first host to the last.
+    #[must_use]
+    pub fn parallel(hosts: u32, connections: u32, like: Flow, keep_latencies: bool) -> Self {
+        let flow = |number| Flow { pair: Pair { from: 0, to: hosts.saturating_sub(1), number }, ..like };
+        Self::new((0..connections).map(flow).collect(), keep_latencies)
+    }
+
+    /// All of `hosts` but the last send to the last.
     #[must_use]
     pub fn incast(hosts: u32, like: Flow) -> Self {
         let to = hosts.saturating_sub(1);
-        Self::new((0..to).map(|from| Flow { from, to, ..like }).collect(), false)
+        Self::new((0..to).map(|from| like.between(from, to)).collect(), false)
+    }
+
+    /// The first half of the hosts send to the last; the first of them sends to each of the others too, which hear
+    /// from nobody else.
+    #[must_use]
+    pub fn outcast_incast(hosts: u32, like: Flow) -> Self {
+        let (half, last) = (hosts / 2, hosts.saturating_sub(1));
+        let incast = (0..half).map(|from| like.between(from, last));
+        let outcast = (half..last).map(|to| like.between(0, to));
+        Self::new(incast.chain(outcast).collect(), false)
     }
 
     /// Every host sends to one other, and hears from one other, by chance.
@@ -63,34 +80,41 @@ impl Streams {
         let mut order: Vec<u32> = (0..hosts).collect();
         shuffle(&mut order, seed);
         let next = order.iter().cycle().skip(1);
-        Self::new(order.iter().zip(next).map(|(&from, &to)| Flow { from, to, ..like }).collect(), false)
+        Self::new(order.iter().zip(next).map(|(&from, &to)| like.between(from, to)).collect(), false)
     }
 
     /// Every host sends to every other; each begins with its neighbour.
     #[must_use]
     pub fn all_to_all(hosts: u32, like: Flow) -> Self {
-        let flows = (1..hosts).flat_map(|step| {
-            (0..hosts).map(move |from| Flow { from, to: (from + step) % hosts.max(1), ..like })
-        });
+        let flows = (1..hosts)
+            .flat_map(|step| (0..hosts).map(move |from| like.between(from, (from + step) % hosts.max(1))));
         Self::new(flows.collect(), false)
     }
 
     fn post(&mut self, now_ps: u64, at: usize, out: &mut Vec<Posting>) {
         let (Some(flow), Some(state)) = (self.flows.get(at), self.states.get_mut(at)) else { return };
         while state.posted < flow.messages && state.posted - state.completed < flow.outstanding.max(1) {
-            let message = Message { id: state.posted, bytes: flow.message_bytes, notify: false };
+            let message = Message { id: state.posted, bytes: flow.message_bytes, notify: false, read: false };
             if self.keep_latencies {
                 state.posted_ps.insert(message.id, now_ps);
             }
-            out.push(Posting { from: flow.from, to: flow.to, message });
+            out.push(Posting { pair: flow.pair, message });
             state.posted += 1;
         }
     }
 }
 
+impl Flow {
+    /// The same between two other hosts.
+    #[must_use]
+    pub const fn between(self, from: u32, to: u32) -> Self {
+        Self { pair: Pair::new(from, to), ..self }
+    }
+}
+
 impl Workload for Streams {
-    fn pairs(&self) -> Vec<(u32, u32)> {
-        self.flows.iter().map(|flow| (flow.from, flow.to)).collect()
+    fn pairs(&self) -> Vec<Pair> {
+        self.flows.iter().map(|flow| flow.pair).collect()
     }
 
     fn start(&mut self, now_ps: u64, out: &mut Vec<Posting>) {
@@ -123,13 +147,11 @@ impl Workload for Streams {
     }
 
     fn ideal_ps(&self, bound: &Bound) -> u64 {
-        let (mut outbound, mut inbound) = (BTreeMap::<u32, u64>::new(), BTreeMap::<u32, u64>::new());
+        let mut busy = Busy::default();
         for flow in &self.flows {
-            *outbound.entry(flow.from).or_default() += bytes(flow);
-            *inbound.entry(flow.to).or_default() += bytes(flow);
+            busy.add(flow.pair.from, flow.pair.to, bytes(flow));
         }
-        let busiest = outbound.into_values().chain(inbound.into_values()).max().unwrap_or(0);
-        bound.line_ps(busiest) + bound.rtt_ps
+        bound.line_ps(busy.most()) + bound.rtt_ps
     }
 
     fn flows(&self) -> Vec<(u64, u64)> {
@@ -158,13 +180,13 @@ pub(super) fn shuffle(order: &mut [u32], seed: u64) {
 mod tests {
     use super::*;
 
-    const LIKE: Flow = Flow { from: 0, to: 0, messages: 2, message_bytes: 10, outstanding: 1 };
+    const LIKE: Flow = Flow { pair: Pair::new(0, 0), messages: 2, message_bytes: 10, outstanding: 1 };
 
     #[test]
     fn a_permutation_gives_everybody_one_sender_and_one_receiver_that_is_not_itself() {
         let pairs = Streams::permutation(16, 3, LIKE).pairs();
-        assert!(pairs.iter().all(|(from, to)| from != to));
-        let mut to: Vec<u32> = pairs.iter().map(|pair| pair.1).collect();
+        assert!(pairs.iter().all(|pair| pair.from != pair.to));
+        let mut to: Vec<u32> = pairs.iter().map(|pair| pair.to).collect();
         to.sort_unstable();
         assert!(to.into_iter().eq(0..16));
     }
@@ -175,5 +197,13 @@ mod tests {
         pairs.sort_unstable();
         pairs.dedup();
         assert_eq!(pairs.len(), 20);
+    }
+
+    #[test]
+    fn only_the_last_host_of_outcast_and_incast_hears_from_several() {
+        let pairs = Streams::outcast_incast(16, LIKE).pairs();
+        assert_eq!(pairs.iter().filter(|pair| pair.to == 15).count(), 8);
+        assert_eq!(pairs.iter().filter(|pair| pair.from == 0).count(), 8);
+        assert!((8..15).all(|to| pairs.iter().filter(|pair| pair.to == to).count() == 1));
     }
 }

@@ -10,10 +10,11 @@ mod target;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::args::{DemoArgs, OutputArgs};
+use crate::backend::{self, BackendKind};
 use crate::quantity;
 use crate::report::{self, TransportReport, row};
 
@@ -47,6 +48,12 @@ struct DemoReport {
 /// # Errors
 /// When it can't be carried out.
 pub(crate) fn run(mut args: DemoArgs, output: OutputArgs) -> anyhow::Result<bool> {
+    if backend::chosen() == BackendKind::Xdp {
+        bail!(
+            "the demonstration runs over loopback, where AF_XDP does not work: take `serve` on one machine and `put` on \
+             another"
+        );
+    }
     let seed = match args.link.seed {
         Some(seed) => seed,
         None => getrandom::u64().context("the system gives no random seed")?,
