@@ -14,7 +14,7 @@ pub mod trace;
 pub mod vectors;
 
 pub use memory::HostMemory;
-pub use network::{Clock, Delayer, Faults, Host, Network, Traffic};
+pub use network::{Clock, Delayer, Faults, Host, Network, Traffic, further_planes, plane_address};
 pub use random::Random;
 
 /// Compiles the examples of README.md.

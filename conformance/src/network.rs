@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use metaroce_core::{
     Access, Checksum, Config, Datagram, Disposition, Ecn, Endpoint, Event, Instant, Progress,
     ProtectionDomain, RegionOptions, RegisteredRegion, SourcePort, Storage, TableChecksum, Transmit,
+    wire::PlaneAddresses,
 };
 
 use crate::trace::{Observer, Record};
@@ -74,13 +75,29 @@ pub struct Host<S: Storage> {
     pub endpoint: Endpoint<S>,
     /// The bytes of its regions.
     pub memory: HostMemory,
-    /// Where it receives.
+    /// Where it receives on plane 0.
     pub address: SocketAddr,
+    /// Where it receives on each plane, plane 0 first.
+    pub planes: Vec<SocketAddr>,
     /// Events that have not been taken by [`Host::take_events`].
     pub events: Vec<Event>,
     /// How its clock runs.
     pub clock: Clock,
-    link_free_ps: u64,
+    /// When its link to each plane has sent what it was given.
+    link_free_ps: Vec<u64>,
+}
+
+/// Where host `host` receives on a plane: 10.*plane*.0.(*host* + 1), port 4795.
+#[must_use]
+pub fn plane_address(host: u8, plane: u8) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, plane, 0, host.saturating_add(1))), 4795)
+}
+
+/// The addresses of host `host` on its planes 1 to `planes` − 1, for its configuration.
+#[must_use]
+pub fn further_planes(host: u8, planes: u8) -> PlaneAddresses {
+    let listed: Vec<_> = (1..planes).map(|plane| plane_address(host, plane)).collect();
+    PlaneAddresses::from_slice(&listed).unwrap_or_default()
 }
 
 /// The clock of a host against that of the network.
@@ -144,6 +161,7 @@ struct InTransit {
     /// Ties go by the order of sending.
     number: u64,
     to: usize,
+    plane: u8,
     source: SocketAddr,
     ecn_bits: u8,
     bytes: Vec<u8>,
@@ -170,7 +188,8 @@ pub type Filter = Box<dyn FnMut(usize, &Transmit) -> bool>;
 
 /// Hosts, links and a clock.
 pub struct Network<S: Storage> {
-    /// The hosts; host *i* receives at 10.0.0.(*i* + 1), port 4795.
+    /// The hosts; host *i* receives at 10.0.0.(*i* + 1), port 4795, and at the further planes of its configuration.
+    /// Planes are apart: what leaves on one arrives on the same, or nowhere.
     pub hosts: Vec<Host<S>>,
     /// Faults of every link from now on.
     pub faults: Faults,
@@ -197,15 +216,21 @@ impl<S: Storage> Network<S> {
     /// If a configuration is invalid.
     #[expect(clippy::expect_used, reason = "a test with an invalid configuration has no business going on")]
     pub fn new(seed: u64, faults: Faults, hosts: impl IntoIterator<Item = (Config, S)>) -> Self {
-        let hosts = (1..=u8::MAX)
+        let hosts = (0..u8::MAX)
             .zip(hosts)
-            .map(|(number, (config, storage))| Host {
-                endpoint: Endpoint::new(config, storage).expect("the configuration is valid"),
-                memory: HostMemory::default(),
-                address: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)), 4795),
-                events: Vec::new(),
-                clock: Clock::default(),
-                link_free_ps: 0,
+            .map(|(number, (config, storage))| {
+                let address = plane_address(number, 0);
+                let planes: Vec<_> =
+                    std::iter::once(address).chain(config.planes.as_slice().iter().copied()).collect();
+                Host {
+                    endpoint: Endpoint::new(config, storage).expect("the configuration is valid"),
+                    memory: HostMemory::default(),
+                    address,
+                    link_free_ps: vec![0; planes.len()],
+                    planes,
+                    events: Vec::new(),
+                    clock: Clock::default(),
+                }
             })
             .collect();
         Self {
@@ -283,7 +308,7 @@ impl<S: Storage> Network<S> {
         let Some(host) = self.hosts.get_mut(packet.to) else { return };
         let datagram = Datagram {
             source: packet.source,
-            plane: 0,
+            plane: packet.plane,
             ecn: Ecn::from_bits(packet.ecn_bits),
             bytes: &packet.bytes,
         };
@@ -292,10 +317,21 @@ impl<S: Storage> Network<S> {
         self.traffic.delivered += 1;
     }
 
-    /// Hands one datagram to a host, as if it had come from `source`.
+    /// Hands one datagram to a host, as if it had come from `source` on plane 0.
     pub fn inject(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) -> Option<Disposition> {
+        self.inject_on(to, 0, source, bytes)
+    }
+
+    /// Hands one datagram to a host, as if it had come from `source` on `plane`.
+    pub fn inject_on(
+        &mut self,
+        to: usize,
+        plane: u8,
+        source: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<Disposition> {
         let host = self.hosts.get_mut(to)?;
-        let datagram = Datagram { source, plane: 0, ecn: Ecn::NotEct, bytes };
+        let datagram = Datagram { source, plane, ecn: Ecn::NotEct, bytes };
         Some(host.endpoint.handle_datagram(host.clock.at(self.now), datagram, &mut host.memory))
     }
 
@@ -340,19 +376,25 @@ impl<S: Storage> Network<S> {
         }
         bytes.resize(bytes.len() + transmit.padding(), 0);
         assert_eq!(bytes.len(), transmit.datagram_length(), "payload lies inside of its region");
+        let plane = usize::from(transmit.plane);
+        assert!(plane < host.planes.len(), "host {from} has no plane {plane}");
+        let (Some(&local), Some(link_free_ps)) = (host.planes.get(plane), host.link_free_ps.get_mut(plane))
+        else {
+            return;
+        };
         let port = match transmit.source {
-            SourcePort::Receive => host.address.port(),
+            SourcePort::Receive => local.port(),
             SourcePort::Path(port) => port,
         };
-        let source = SocketAddr::new(host.address.ip(), port);
-        let start_ps = host.link_free_ps.max(self.now.as_nanos() * 1_000);
-        host.link_free_ps = start_ps + bytes.len() as u64 * self.faults.byte_ps;
-        let leaves_ns = host.link_free_ps / 1_000;
+        let source = SocketAddr::new(local.ip(), port);
+        let start_ps = (*link_free_ps).max(self.now.as_nanos() * 1_000);
+        *link_free_ps = start_ps + bytes.len() as u64 * self.faults.byte_ps;
+        let leaves_ns = *link_free_ps / 1_000;
         self.traffic.sent += 1;
         let hash = TableChecksum.update(u32::try_from(self.traffic.hash >> 32).unwrap_or(0), &bytes);
         self.traffic.hash = (self.traffic.hash.rotate_left(7) ^ leaves_ns).wrapping_mul(0x100_0000_01b3)
             ^ (u64::from(hash) << 32);
-        let to = self.hosts.iter().position(|host| host.address == transmit.destination);
+        let to = self.hosts.iter().position(|host| host.planes.get(plane) == Some(&transmit.destination));
         let filtered = self.filter.as_mut().is_some_and(|filter| filter(from, transmit));
         let faults = self.faults;
         let random = &mut self.random;
@@ -392,6 +434,7 @@ impl<S: Storage> Network<S> {
                 at_ns,
                 number,
                 to,
+                plane: transmit.plane,
                 source,
                 ecn_bits,
                 bytes: bytes.clone(),

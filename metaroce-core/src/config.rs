@@ -5,6 +5,7 @@ use core::ops::RangeInclusive;
 
 use crate::congestion::{CongestionControl, EcnAimd};
 use crate::crc::{Checksum, TableChecksum};
+use crate::wire::PlaneAddresses;
 
 /// Planes that one endpoint can have: independent fabrics, each with an address of its own.
 pub const PLANES_MAX: usize = 8;
@@ -17,7 +18,8 @@ pub const PATHS_MAX: usize = 64;
 pub struct Limits {
     /// Connections, half-open and resting ones included. 1 to 2^20.
     pub connections: u32,
-    /// Paths of one connection over all planes, parked ones included. 1 to 64; default 8.
+    /// Paths of one connection over all planes, parked ones included. 1 to 64; default 8. With several planes it is
+    /// divided among them; a plane for which none is left is not used.
     pub paths_per_connection: u8,
     /// Streams of all connections together. 1 to 2^24.
     pub streams: u32,
@@ -94,7 +96,10 @@ pub struct Config {
     /// UDP port on which peers receive, where nothing better is known: a RESET for a connection that this endpoint does
     /// not know goes there. Default 4,795.
     pub peer_port: u16,
-    /// Paths that a connection opens to each plane, 1 to 64; default 8.
+    /// Addresses and ports on which this endpoint receives on its further planes, in the order of the planes, at most 7;
+    /// default none. Peers are told of them. Plane 0 is not in the list: its address is the one that peers see.
+    pub planes: PlaneAddresses,
+    /// Paths that a connection opens on each plane, 1 to 64; default 8.
     pub paths_per_plane: u8,
     /// Packets sent in a row on one path before the next is chosen, 1 to 64; default 1. A backend with segmentation
     /// offload sets its batch.
@@ -163,6 +168,7 @@ impl Config {
             mtu_bytes: 4176,
             source_ports: RangeInclusivePorts { first: 49_152, last: 65_535 },
             peer_port: 4795,
+            planes: PlaneAddresses::EMPTY,
             paths_per_plane: 8,
             burst_packets: 1,
             reorder_tolerance: 3,
@@ -296,6 +302,7 @@ impl Config {
                 "source_ports",
                 self.source_ports.first >= 1 && self.source_ports.first <= self.source_ports.last,
             ),
+            ("planes", are_plane_addresses(&self.planes)),
             ("paths_per_plane", (1..=64).contains(&self.paths_per_plane)),
             ("burst_packets", (1..=64).contains(&self.burst_packets)),
             ("reorder_tolerance", self.reorder_tolerance <= 32),
@@ -316,6 +323,12 @@ impl Config {
         ];
         first_bad(&fields).map_or(Ok(()), |field| Err(ConfigError::Config(field)))
     }
+}
+
+/// Whether a peer could send to all of them, and there are not too many.
+fn are_plane_addresses(planes: &PlaneAddresses) -> bool {
+    let reachable = |address: &SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
+    planes.len() < PLANES_MAX && planes.as_slice().iter().all(reachable)
 }
 
 fn first_bad(fields: &[(&'static str, bool)]) -> Option<&'static str> {

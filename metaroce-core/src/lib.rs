@@ -50,7 +50,8 @@ pub use request::{
     StreamOptions, WorkRequest,
 };
 pub use stats::{
-    ConnectionState, ConnectionStats, DropReason, EndpointStats, Limit, PathState, PathStats, StreamStats,
+    ConnectionState, ConnectionStats, DropReason, EndpointStats, Limit, PathState, PathStats, PlaneState,
+    PlaneStats, StreamStats,
 };
 #[cfg(feature = "alloc")]
 pub use storage::HeapStorage;

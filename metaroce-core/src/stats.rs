@@ -1,5 +1,7 @@
 //! Counters, and why packets were dropped.
 
+use core::net::SocketAddr;
+
 use crate::ids::PathId;
 
 macro_rules! drop_reasons {
@@ -188,6 +190,33 @@ pub enum PathState {
     Dead,
     /// A dead path whose probes are being answered.
     Probing,
+    /// The peer's address on the path's plane has not answered yet: nothing goes there but the question.
+    Unverified,
+}
+
+/// The condition of a plane, as far as one connection knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlaneState {
+    /// In use.
+    Up,
+    /// The peer's address on it has not answered yet.
+    Unverified,
+}
+
+/// What a connection knows of one of its planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaneStats {
+    /// The plane: an index into the local addresses, but for plane 0, which is that on which the connection was opened.
+    pub plane: u8,
+    /// Where the peer receives on it.
+    pub remote: SocketAddr,
+    /// Condition.
+    pub state: PlaneState,
+    /// Its paths.
+    pub paths: u8,
+    /// Those of them that carry data.
+    pub paths_good: u8,
 }
 
 /// Counters and estimates of a path.
@@ -195,6 +224,8 @@ pub enum PathState {
 pub struct PathStats {
     /// The path.
     pub path: PathId,
+    /// Its plane: an index into the local addresses, but for plane 0, which is that on which the connection was opened.
+    pub plane: u8,
     /// Number of its route, counted up by each repath, modulo 256.
     pub epoch: u8,
     /// Condition.

@@ -13,12 +13,14 @@ use crate::faults::Faults;
 #[non_exhaustive]
 pub struct DriverConfig {
     /// Local addresses on which to receive, one for each plane, 1 to 8. Port 0 takes any free port. `[::]` also serves
-    /// IPv4 where the system allows that.
+    /// IPv4 where the system allows that. Peers are told those of the further planes, which therefore must be addresses
+    /// of this host, not `[::]` or `0.0.0.0`.
     pub local: Vec<SocketAddr>,
     /// Sizes of the endpoint's tables; default [`Limits::HOST`].
     pub limits: Limits,
     /// Behaviour of the endpoint; default [`Config::sockets`] with a seed from the system's entropy and the hardware
-    /// checksum. Its `burst_packets` is set by the driver unless [`burst_packets`](Self::burst_packets) says otherwise.
+    /// checksum. Its `burst_packets` is set by the driver unless [`burst_packets`](Self::burst_packets) says otherwise,
+    /// and its `planes` always.
     pub endpoint: Config,
     /// Packets sent in a row on one path, 1 to 64. `None`, the default: with segmentation offload as many as fit one
     /// send, at most [`SocketOptions::gso_segments_max`]; without it 1.

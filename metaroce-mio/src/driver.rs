@@ -11,6 +11,7 @@ use metaroce_core::HeapStorage;
 use metaroce_core::config::ConfigError;
 use metaroce_core::event::Event;
 use metaroce_core::time::Instant;
+use metaroce_core::wire::PlaneAddresses;
 use metaroce_core::{Endpoint, Progress};
 
 use crate::backend::{Backend, OpenBackend, Waker};
@@ -73,6 +74,9 @@ impl<B: Backend> HostDriver<B> {
     pub fn with_backend(config: DriverConfig, backend: B) -> Result<Self, BuildError> {
         let mut endpoint_config = config.endpoint;
         endpoint_config.mtu_bytes = endpoint_config.mtu_bytes.min(backend.datagram_bytes_max());
+        let local = backend.local_addresses();
+        endpoint_config.planes =
+            PlaneAddresses::from_slice(local.get(1..).unwrap_or_default()).unwrap_or_default();
         endpoint_config.burst_packets = config.burst_packets.unwrap_or_else(|| {
             let segments_max = config.sockets.gso_segments_max;
             burst_packets(backend.capabilities(), segments_max, endpoint_config.mtu_bytes)
@@ -81,7 +85,7 @@ impl<B: Backend> HostDriver<B> {
         let endpoint =
             Endpoint::new(endpoint_config, HeapStorage::new(&config.limits)).map_err(BuildError::Config)?;
         Ok(Self {
-            host: Host::new(endpoint, backend.local_addresses()),
+            host: Host::new(endpoint, local),
             sender: Sender::new(burst, checksum, config.faults),
             clock: Clock::new(),
             spin: SPIN_DEFAULT,

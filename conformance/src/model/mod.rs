@@ -22,7 +22,7 @@ use metaroce_core::{
 pub use program::{Ending, Place, Program, Step, Style, Work};
 pub use setting::config;
 
-use crate::{Faults, Network, Random, Traffic};
+use crate::{Faults, Network, Random, Traffic, further_planes};
 use oracle::{End, Expected, Oracle, Prepared};
 
 /// The stream on which a dead key is used.
@@ -51,8 +51,17 @@ pub fn run(seed: u64) -> Result<Traffic, String> {
 pub fn run_on(seed: u64, prepare: impl FnOnce(&mut Network<HeapStorage>)) -> Result<Traffic, String> {
     let mut random = Random::new(seed);
     let program = Program::random(&mut random);
-    let hosts: Vec<_> =
-        (0..program.hosts).map(|_| (config(&mut random), HeapStorage::new(&program.limits))).collect();
+    let hosts: Vec<_> = (0u8..)
+        .take(program.hosts)
+        .map(|number| {
+            let mut config = config(&mut random);
+            // In a third of all programs every host has one plane, else each has as many as chance will have it.
+            if !seed.is_multiple_of(3) {
+                config.planes = further_planes(number, 1 << (config.seed % 4));
+            }
+            (config, HeapStorage::new(&program.limits))
+        })
+        .collect();
     let mut net = Network::new(seed, program.faults, hosts);
     prepare(&mut net);
     play(&program, &mut net, seed).map_err(|error| format!("{error}\n{program:?}"))?;

@@ -155,7 +155,7 @@ pub(crate) fn emit(
     let base = base(now, owner, path, PacketType::Ack, Psn::new(0));
     let source = SourcePort::Path(path.source_port);
     sink.emit(|transmit| {
-        address(transmit, owner, source, owner.terms.checksum_out);
+        address(transmit, owner, path.plane, source, owner.terms.checksum_out);
         let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
         for (number, (body, refused)) in blocks.iter().flatten().enumerate() {
             if number == 0 {
@@ -205,7 +205,7 @@ pub(crate) fn fill_replies(
         let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
         let source = SourcePort::Path(path.source_port);
         sink.emit(|transmit| {
-            address(transmit, owner, source, owner.terms.checksum_out);
+            address(transmit, owner, path.plane, source, owner.terms.checksum_out);
             let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
             //= MR-ACK-22
             writer.append(|out| ProbeReply { token, ack }.emit(out))?;

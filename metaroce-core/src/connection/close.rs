@@ -1,7 +1,7 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
 use crate::connection::handshake::{self, find_local, peer_key};
-use crate::connection::{Attempt, Connection, PrivateData, State, acknowledge_now, implicit, quota};
+use crate::connection::{Attempt, Connection, PrivateData, State, acknowledge_now, implicit, planes, quota};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -169,7 +169,8 @@ pub(crate) fn on_reset(
             yours == ids.local && mine == ids.remote && nonce_xor == ids.local_nonce ^ ids.remote_nonce
         }),
     };
-    let Some(slot) = slot.filter(|&slot| view.connections.at(slot).remote == datagram.source) else {
+    let genuine = |slot: &Idx<Connection>| view.connections.at(*slot).planes.receives_at(datagram.source);
+    let Some(slot) = slot.filter(genuine) else {
         return Disposition::Dropped(DropReason::BadProof);
     };
     if !view.connections.at(slot).takes_packets() {
@@ -260,11 +261,7 @@ fn forget_transmissions(view: &mut View<'_>, slot: Idx<Connection>) -> bool {
 pub(crate) fn release(view: &mut View<'_>, slot: Idx<Connection>) {
     let owner = view.connections.at(slot);
     let ids = owner.ids;
-    let remote = owner.remote;
-    let at = peer_key(view, remote, ids.remote);
-    if view.index.find(at) == Some(slot.raw()) {
-        view.index.remove(at);
-    }
+    planes::leave_index(view, slot);
     let nonce = key(Kind::Nonce, handshake::high(ids.remote_nonce), handshake::low(ids.remote_nonce));
     if view.index.find(nonce) == Some(slot.raw()) {
         view.index.remove(nonce);

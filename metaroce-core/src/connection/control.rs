@@ -2,22 +2,22 @@
 
 use crate::connection::handshake::CONNECT_BYTES;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Connection, State, ack};
+use crate::connection::{Connection, State, ack, planes};
 use crate::ids::{PathId, Psn, WireConnectionId};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::transmit::{SourcePort, Transmit};
 use crate::view::View;
 use crate::wire::{
-    BASE_BYTES, Base, BufferTooSmall, COOKIE_BYTES, Close, Confirm, Connect, Control, PacketType,
-    PlaneAddresses, Reject,
+    BASE_BYTES, Base, BufferTooSmall, COOKIE_BYTES, Close, Confirm, Connect, Control, PacketType, Reject,
 };
 
 /// Sends the control packets that are owed.
 pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sink: &mut Sink<'_>) {
     let incarnation = view.incarnation;
-    let via = source(view, slot);
+    let (plane, via) = source(view, slot);
     let owner = view.connections.at(slot);
+    let planes = planes::own_addresses(view.config, view.paths_per_connection, owner.planes.local(0));
     let (owed, ids) = (owner.owed, owner.ids);
     let hello = |cookie, echoed_nonce, private_data| Connect {
         wants_checksum: view.config.checksum_wanted,
@@ -29,7 +29,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         mtu_bytes: u32::from(view.config.mtu_bytes),
         service: owner.service,
         streams: u16::try_from(owner.terms.streams).unwrap_or(u16::MAX),
-        paths: view.config.paths_per_plane.min(view.paths_per_connection),
+        paths: planes::own_paths_each(view.config, view.paths_per_connection, &planes),
         reads: view.config.reads_granted,
         held: view.config.reads_granted,
         message_window: view.message_window(),
@@ -38,7 +38,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         start_allowance_kib: view.config.window_bytes_max >> 10,
         echoed_nonce,
         cookie,
-        planes: PlaneAddresses::EMPTY,
+        planes,
         private_data,
     };
     let nonce_xor = ids.local_nonce ^ ids.remote_nonce;
@@ -57,7 +57,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         }
         sink.emit(|transmit| {
             //= MR-WIRE-9, MR-WIRE-31
-            address(transmit, owner, via, true);
+            address(transmit, owner, plane, via, true);
             write_control(transmit, now, to, &control)?;
             transmit.padding = if pad { CONNECT_BYTES.saturating_sub(transmit.header_length) } else { 0 };
             Ok(())
@@ -92,7 +92,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
 /// Where control packets leave from. The peer answers a handshake to where it came from, so the first ones leave from
 /// the receive port. What repeats, and what ends a connection, goes by its good paths in turn: the receive port has one
 /// route, and that may be dead.
-fn source(view: &mut View<'_>, slot: Idx<Connection>) -> SourcePort {
+fn source(view: &mut View<'_>, slot: Idx<Connection>) -> (u8, SourcePort) {
     let owner = view.connections.at(slot);
     let answered = match owner.state {
         State::Connecting { .. } | State::Incoming => false,
@@ -100,10 +100,11 @@ fn source(view: &mut View<'_>, slot: Idx<Connection>) -> SourcePort {
         _ => owner.owed.reject.is_none(),
     };
     if !answered || owner.paths.count == 0 {
-        return SourcePort::Receive;
+        return (0, SourcePort::Receive);
     }
     let at = ack::next_ack_path(view, slot);
-    SourcePort::Path(view.paths.at(at).source_port)
+    let path = view.paths.at(at);
+    (path.plane, SourcePort::Path(path.source_port))
 }
 
 /// Writes a control packet into a descriptor.

@@ -50,7 +50,7 @@ pub(crate) fn send(
     let source = SourcePort::Path(path.source_port);
     let mut length = 0;
     let sent = sink.emit(|transmit| {
-        address(transmit, owner, source, owner.terms.checksum_out);
+        address(transmit, owner, path.plane, source, owner.terms.checksum_out);
         let mut at = base.emit(&mut transmit.header)?;
         at += header.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;

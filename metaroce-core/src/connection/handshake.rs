@@ -4,8 +4,9 @@ use core::net::SocketAddr;
 
 use crate::config::ConnectOptions;
 use crate::connection::implicit::Meeting;
+use crate::connection::planes::PlaneSet;
 use crate::connection::{
-    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, quota, reply,
+    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, planes, quota, reply,
 };
 use crate::event::{CloseReason, Event};
 use crate::ids::{Csn, ProtectionDomain, WireConnectionId};
@@ -39,7 +40,7 @@ pub(crate) fn connect(
         }
         return Ok(slot);
     }
-    let slot = allocate(view, now, options.remote).ok_or(OpenError::Full)?;
+    let slot = allocate(view, now, 0, options.remote).ok_or(OpenError::Full)?;
     let owner = view.connections.at_mut(slot);
     owner.role = Role::Connector;
     owner.implicit = options.implicit;
@@ -48,7 +49,7 @@ pub(crate) fn connect(
     owner.private = private;
     owner.state = State::Connecting { attempt: Attempt::at(now), cookie: [0; COOKIE_BYTES] };
     // Streams may be opened and work posted already; what the peer grants is known only later.
-    let terms = own_terms(view);
+    let terms = own_terms(view, slot);
     view.connections.at_mut(slot).terms = terms;
     if options.implicit {
         implicit::enter(view, slot);
@@ -64,10 +65,12 @@ pub(crate) enum OpenError {
     PrivateData,
 }
 
-fn own_terms(view: &View<'_>) -> Terms {
+fn own_terms(view: &View<'_>, slot: Idx<Connection>) -> Terms {
+    let home = view.connections.at(slot).planes.local(0);
+    let listed = planes::own_addresses(view.config, view.paths_per_connection, home);
     Terms {
         mtu_bytes: view.config.mtu_bytes,
-        paths: view.config.paths_per_plane.min(view.paths_per_connection),
+        paths_each: planes::own_paths_each(view.config, view.paths_per_connection, &listed),
         streams: view.streams.capacity(),
         message_window: view.message_window(),
         reads: view.config.reads_granted,
@@ -76,12 +79,16 @@ fn own_terms(view: &View<'_>) -> Terms {
     }
 }
 
-/// Takes a slot, and gives it ids and a nonce.
-fn allocate(view: &mut View<'_>, now: Instant, remote: SocketAddr) -> Option<Idx<Connection>> {
+/// Takes a slot, and gives it ids and a nonce. The connection is opened over this endpoint's plane `home`.
+fn allocate(view: &mut View<'_>, now: Instant, home: u8, remote: SocketAddr) -> Option<Idx<Connection>> {
     if !view.has_event_room() {
         return None;
     }
-    let slot = view.connections.allocate(Connection { remote, ..Connection::EMPTY })?;
+    let slot = view.connections.allocate(Connection {
+        remote,
+        planes: PlaneSet::new(home, remote),
+        ..Connection::EMPTY
+    })?;
     let mask = slot_mask(view.connections.capacity());
     //= MR-HS-4
     let local = WireConnectionId((view.secrets.next_u32() & !mask) | slot.raw());
@@ -121,7 +128,7 @@ pub(crate) fn on_control(
     let owner = view.connections.at(slot);
     //= MR-HS-9
     // Its port need not be the one on which the peer receives: see `control::source`.
-    if owner.remote.ip() != datagram.source.ip() {
+    if !owner.planes.may_send_from(datagram.plane, datagram.source.ip()) {
         return Disposition::Dropped(DropReason::BadProof);
     }
     let nonce = owner.ids.local_nonce;
@@ -190,7 +197,7 @@ fn on_connect(
         view.hit(Limit::HalfOpenPerAddress);
         return Disposition::Dropped(DropReason::NoRoom);
     }
-    let Some(slot) = allocate(view, now, datagram.source) else {
+    let Some(slot) = allocate(view, now, datagram.plane, datagram.source) else {
         view.hit(Limit::Connections);
         reply::reject(view, datagram, connect, RejectReason::Limits);
         return Disposition::Dropped(DropReason::NoRoom);
@@ -199,7 +206,7 @@ fn on_connect(
         view.connections.free(slot);
         return Disposition::Dropped(DropReason::NoRoom);
     }
-    let own = own_terms(view);
+    let own = own_terms(view, slot);
     let owner = view.connections.at_mut(slot);
     owner.state = State::Incoming;
     //= MR-HS-21
@@ -261,7 +268,7 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
     owner.terms = Terms {
         mtu_bytes: own.mtu_bytes.min(mtu),
         //= MR-PATH-1
-        paths: own.paths.min(peer.paths).max(1),
+        paths_each: own.paths_each.min(peer.paths).max(1),
         streams: own.streams.min(u32::from(peer.streams)),
         message_window: own.message_window.min(peer.message_window.max(1)),
         reads: peer.reads,
@@ -269,6 +276,8 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
         //= MR-WIRE-10
         checksum_out: peer.wants_checksum,
     };
+    let listed = planes::own_addresses(view.config, view.paths_per_connection, owner.planes.local(0));
+    owner.planes.agree(&listed, &peer.planes, owner.terms.paths_each, view.secrets);
     //= MR-HS-17
     owner.outbound.window = peer.csn_window.clamp(1, 1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
@@ -350,7 +359,7 @@ fn start_work(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
         view.streams.at_mut(entry).requester.credits.grant(credits);
         stream::refresh(view, now, entry);
     }
-    view.arm(slot, now.after(view.config.keepalive_ns));
+    view.arm(slot, now);
 }
 
 fn on_reject(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, reject: &Reject<'_>) -> Disposition {
@@ -394,6 +403,8 @@ pub(crate) fn heard(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     if verified {
         refresh_streams(view, now, slot);
         view.mark_ready(slot);
+        // Now the further addresses that it listed are asked.
+        view.arm(slot, now);
     }
 }
 

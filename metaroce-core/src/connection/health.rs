@@ -119,7 +119,7 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     let path = view.paths.at_mut(at);
     let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
     match path.state {
-        PathState::Good => {
+        PathState::Good | PathState::Unverified => {
             path.timeouts.revival = Instant::FAR_FUTURE;
             return;
         }
@@ -161,7 +161,7 @@ fn forget_old(path: &mut Path, transmissions: &mut Pool<'_, Transmission>, now: 
 pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
     match path.state {
-        PathState::Good => {}
+        PathState::Good | PathState::Unverified => {}
         //= MR-PATH-18
         PathState::Suspect => revive(view, connection, at),
         PathState::Dead | PathState::Probing => {

@@ -1,6 +1,6 @@
 //! Packets of an open connection: DATA, ACK, PROBE, PROBE_REPLY.
 
-use crate::connection::{Connection, State, ack, close, feedback, handshake, paths, reply};
+use crate::connection::{Connection, State, ack, close, feedback, handshake, paths, planes, reply};
 use crate::delivery::Seen;
 use crate::memory::Memory;
 use crate::path::{Arrival, Due, OwedReply, Path, Verdict};
@@ -30,7 +30,7 @@ pub(crate) fn on_packet(
     };
     let owner = view.connections.at(slot);
     //= MR-SEC-6
-    if owner.remote.ip() != datagram.source.ip() {
+    if !owner.planes.may_send_from(datagram.plane, datagram.source.ip()) {
         return Disposition::Dropped(DropReason::BadProof);
     }
     if let State::Resting { .. } = owner.state {
@@ -229,6 +229,7 @@ fn on_probe_reply(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, body
     if result == Disposition::Consumed
         && let Some(at) = view.connections.at(slot).path(answer.ack.path)
     {
+        planes::on_token(view, now, slot, at, answer.token);
         paths::on_probe_answered(view, now, slot, at, answer.token);
     }
     result

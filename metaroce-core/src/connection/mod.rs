@@ -11,6 +11,7 @@ mod implicit;
 mod incoming;
 mod output;
 mod paths;
+mod planes;
 mod probes;
 mod quota;
 mod reply;
@@ -24,12 +25,14 @@ pub(crate) use handshake::{OpenError, accept, connect, on_control, reject};
 pub(crate) use incoming::on_packet;
 pub(crate) use output::{Sink, fill, fill_snapshots};
 pub(crate) use paths::repath;
+pub(crate) use planes::stats as plane_stats;
 pub(crate) use reply::Replies;
 pub(crate) use timers::on_timer;
 
 use core::net::SocketAddr;
 
 use crate::config::Config;
+use crate::connection::planes::PlaneSet;
 use crate::delivery::{Inbound, Outbound, Packet, Queued};
 use crate::event::CloseReason;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, StreamId, WireConnectionId};
@@ -51,8 +54,9 @@ pub struct Connection {
     pub(crate) role: Role,
     /// The one connection of its peer and service that needs no connection manager.
     pub(crate) implicit: bool,
-    /// Where the peer receives.
+    /// Where the peer receives, on plane 0.
     pub(crate) remote: SocketAddr,
+    pub(crate) planes: PlaneSet,
     pub(crate) service: u32,
     pub(crate) domain: ProtectionDomain,
     /// The peer's private data; while connecting, and once accepted, what is to be sent to the peer.
@@ -170,8 +174,8 @@ impl State {
 pub(crate) struct Terms {
     /// Largest UDP payload.
     pub(crate) mtu_bytes: u16,
-    /// Paths of each direction.
-    pub(crate) paths: u8,
+    /// Paths of each plane and direction.
+    pub(crate) paths_each: u8,
     pub(crate) streams: u32,
     /// The peer's message window and outstanding READs and atomics.
     pub(crate) message_window: u32,
@@ -316,12 +320,13 @@ impl Connection {
         role: Role::Acceptor,
         implicit: false,
         remote: SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
+        planes: PlaneSet::EMPTY,
         service: 0,
         domain: ProtectionDomain(0),
         private: PrivateData::EMPTY,
         terms: Terms {
             mtu_bytes: 0,
-            paths: 0,
+            paths_each: 0,
             streams: 0,
             message_window: 0,
             reads: 0,

@@ -49,15 +49,17 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Addresses a descriptor to the peer, over `path` or from the receive port.
+/// Addresses a descriptor to the peer on a plane, from the port of a path or from the receive port.
 pub(crate) fn address(
     transmit: &mut Transmit,
     connection: &Connection,
+    plane: u8,
     source: SourcePort,
     checksummed: bool,
 ) {
-    transmit.destination = connection.remote;
-    transmit.plane = 0;
+    //= MR-PATH-3
+    transmit.destination = connection.planes.remote(plane);
+    transmit.plane = connection.planes.local(plane);
     transmit.source = source;
     //= MR-WIRE-13
     transmit.ecn = Ecn::Ect0;
@@ -339,7 +341,7 @@ fn send_packet(
     let source = SourcePort::Path(path.source_port);
     let mut bytes = 0;
     let sent = sink.emit(|transmit| {
-        address(transmit, owner, source, owner.terms.checksum_out);
+        address(transmit, owner, path.plane, source, owner.terms.checksum_out);
         let mut at = base.emit(&mut transmit.header)?;
         at += header.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         if let WorkKind::AtomicResponse { value } = work.kind

@@ -8,6 +8,7 @@ use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
 use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt};
 use crate::rng::Secrets;
+use crate::stats::PathState;
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
@@ -45,7 +46,7 @@ pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
 /// Opens all paths of a connection whose terms are known.
 pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
     let owner = view.connections.at_mut(connection);
-    owner.paths.count = owner.terms.paths;
+    owner.paths.count = owner.planes.paths();
     owner.paths.first = Idx::new(connection.raw().saturating_mul(u32::from(view.paths_per_connection)));
     owner.paths.payload_bytes = MTU_BYTES_START.saturating_sub(HEADER);
     let bounds = bounds(owner, view.config);
@@ -60,14 +61,24 @@ pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
         //= MR-HS-7
         let psn = psn_first(ids.local_nonce, number);
         let path = view.paths.at_mut(at);
-        *path =
-            Path { id: PathId(number), source_port: u16::try_from(port).unwrap_or(u16::MAX), ..Path::EMPTY };
+        let planes = view.connections.at(connection).planes;
+        let plane = planes.plane_of(PathId(number));
+        *path = Path {
+            id: PathId(number),
+            plane,
+            source_port: u16::try_from(port).unwrap_or(u16::MAX),
+            ..Path::EMPTY
+        };
         path.received = Received::starting_at(psn_first(ids.remote_nonce, number));
         path.sending.psn_first = psn;
         path.sending.psn_next = psn;
         path.sending.tolerance = u32::from(view.config.reorder_tolerance);
         view.config.congestion.on_start(&mut path.window, &bounds);
-        begin_mtu_search(path, view.secrets, view.connections.at(connection).terms.mtu_bytes);
+        if planes.is_verified(plane) {
+            begin_mtu_search(path, view.secrets, view.connections.at(connection).terms.mtu_bytes);
+        } else {
+            path.state = PathState::Unverified;
+        }
     }
     view.mark_ready(connection);
 }
@@ -96,7 +107,7 @@ const HEADER: u16 = 80;
 const _: () = assert!(HEADER as usize == DATA_HEADER_BYTES_MAX);
 
 /// Starts the search for the largest packet that the path's route carries.
-fn begin_mtu_search(path: &mut Path, secrets: &mut Secrets, mtu_bytes: u16) {
+pub(crate) fn begin_mtu_search(path: &mut Path, secrets: &mut Secrets, mtu_bytes: u16) {
     path.probing = Probing {
         mtu_bytes: MTU_BYTES_START,
         candidate_bytes: if mtu_bytes > MTU_BYTES_START { mtu_bytes } else { 0 },

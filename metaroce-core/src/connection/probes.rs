@@ -1,7 +1,7 @@
 //! PROBEs: for the path MTU, for probe timeouts, for paths that are down, for a blocked stream's question.
 
-use crate::connection::Connection;
 use crate::connection::output::{Sink, address, base, record};
+use crate::connection::{Connection, planes};
 use crate::ids::StreamId;
 use crate::path::{Path, Transmission};
 use crate::table::Idx;
@@ -24,6 +24,9 @@ pub(crate) fn fill(
     let owner = view.connections.at(connection);
     if !owner.takes_packets() || owner.unverified.is_some() {
         return false;
+    }
+    if planes::fill_probes(view, now, connection, sink) {
+        return true;
     }
     for at in view.connections.at(connection).path_indices() {
         // What a route carries is asked once it carries anything: a dead path's probes are few.
@@ -55,7 +58,7 @@ pub(crate) fn fill(
 }
 
 /// Sends one PROBE, padded to `size` bytes.
-fn send_probe(
+pub(crate) fn send_probe(
     view: &mut View<'_>,
     now: Instant,
     connection: Idx<Connection>,
@@ -74,7 +77,7 @@ fn send_probe(
     let probe = Probe { stream, demand_kib, token };
     let source = SourcePort::Path(path.source_port);
     let sent = sink.emit(|transmit| {
-        address(transmit, owner, source, owner.terms.checksum_out);
+        address(transmit, owner, path.plane, source, owner.terms.checksum_out);
         let mut at = base.emit(&mut transmit.header)?;
         at += probe.emit(transmit.header.get_mut(at..).ok_or(BufferTooSmall)?)?;
         transmit.header_length = u16::try_from(at).map_err(|_| BufferTooSmall)?;

@@ -1,6 +1,6 @@
 //! The timers of a connection: exact deadlines lie in the sub-states, the wheel holds the earliest.
 
-use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, health, paths};
+use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, health, paths, planes};
 use crate::event::CloseReason;
 use crate::path::Path;
 use crate::stats::PathState;
@@ -100,8 +100,9 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     on_waiting_streams(view, now, slot);
     on_silence(view, now, slot);
     close::advance(view, now, slot);
+    let probe_at = planes::on_timer(view, now, slot);
     let owner = view.connections.at(slot);
-    let mut next = owner.clock.ack_at.min(owner.clock.pace_at);
+    let mut next = owner.clock.ack_at.min(owner.clock.pace_at).min(probe_at);
     for at in owner.path_indices() {
         next = next.min(deadline(view, at));
     }

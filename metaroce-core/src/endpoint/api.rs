@@ -7,7 +7,7 @@ use crate::event::Status;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, QueueId, RegionId, RegionKey, StreamId};
 use crate::region::{self, RegionError, RegionOptions, RegisteredRegion};
 use crate::request::{DatagramRequest, PostError, QueueOptions, Segment, StreamOptions, WorkRequest};
-use crate::stats::{ConnectionStats, PathStats, StreamStats};
+use crate::stats::{ConnectionStats, PathStats, PlaneStats, StreamStats};
 use crate::storage::Storage;
 use crate::stream::{self, TagEntry};
 use crate::table::Idx;
@@ -141,6 +141,7 @@ impl<S: Storage> Endpoint<S> {
         //= MR-PATH-38
         Some(PathStats {
             path: path.id,
+            plane: path.plane,
             epoch: path.epoch,
             state: path.state,
             source_port: path.source_port,
@@ -157,6 +158,12 @@ impl<S: Storage> Endpoint<S> {
             timeouts: path.counters.timeouts,
             repaths: path.counters.repaths,
         })
+    }
+
+    /// What a connection knows of one of its planes; `None` past the last one. O(paths of the plane).
+    pub fn plane_stats(&mut self, connection: ConnectionHandle, plane: u8) -> Option<PlaneStats> {
+        let view = self.view()?;
+        connection::plane_stats(&view, find_any(&view, connection)?, plane)
     }
 
     /// Counters of a stream; `None` if the connection has none of this id.

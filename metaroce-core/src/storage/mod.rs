@@ -8,7 +8,7 @@ pub use fixed::FixedStorage;
 #[cfg(feature = "alloc")]
 pub use heap::HeapStorage;
 
-use crate::config::Limits;
+use crate::config::{Limits, PLANES_MAX};
 use crate::connection::{AckSnapshot, Connection};
 use crate::delivery::{Packet, inbound_words};
 use crate::event::Event;
@@ -95,11 +95,12 @@ impl Sizes {
         let works = limits.requests as usize;
         let receives = limits.receives as usize;
         let messages = limits.messages as usize;
-        // Streams, messages, receives, works that wait for a response, queues, and four names for every
-        // connection.
+        // Streams, messages, receives, works that wait for a response, queues, and for every connection four names and
+        // one for each further address of its peer.
         let named = streams.saturating_add(messages).saturating_add(receives).saturating_add(works);
-        let named =
-            named.saturating_add(connections.saturating_mul(4)).saturating_add(limits.queues as usize);
+        let named = named
+            .saturating_add(connections.saturating_mul(3 + PLANES_MAX))
+            .saturating_add(limits.queues as usize);
         // A completion for every work and receive; four events for every connection, two for every stream, one for
         // every limit.
         let events = works.saturating_add(receives).saturating_add(1 + Limit::ALL.len());

@@ -12,7 +12,7 @@
 //! | 32..36 | largest UDP payload that the sender receives                                           |
 //! | 36..40 | service number                                                                         |
 //! | 40..42 | streams granted                                                                        |
-//! | 42     | paths, 1 to 64                                                                         |
+//! | 42     | paths of each plane, 1 to 64                                                           |
 //! | 43     | further plane addresses, at most 8                                                     |
 //! | 44..46 | outstanding READs and atomics granted                                                  |
 //! | 46..48 | held operations granted                                                                |
@@ -75,7 +75,7 @@ pub struct Connect<'a> {
     pub service: u32,
     /// Streams that the sender keeps at most.
     pub streams: u16,
-    /// Paths that the sender keeps at most, 1 to 64.
+    /// Paths that the sender keeps on each plane at most, 1 to 64.
     pub paths: u8,
     /// Outstanding READs and atomics that the sender grants its peer.
     pub reads: u16,

@@ -5,6 +5,8 @@ pub mod pair;
 
 pub mod packets;
 
+pub mod planes;
+
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::{
     Completion, Config, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, ProtectionDomain,

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use metaroce_core::config::ConnectOptions;
+use metaroce_core::config::{ConfigError, ConnectOptions};
 use metaroce_core::event::{CloseReason, Completion, CompletionKind, Status};
-use metaroce_core::ids::{ConnectionHandle, ProtectionDomain};
+use metaroce_core::ids::{ConnectionHandle, PathId, ProtectionDomain};
 use metaroce_core::region::Access;
 use metaroce_core::request::{Operation, WorkRequest};
 use metaroce_core::transmit::SourcePort;
@@ -258,8 +258,23 @@ pub fn two_planes_both_carry_data<B: Tested>() {
     }));
     assert_eq!(two.drivers[0].local_addresses().len(), 2);
     two.write_and_verify(16 << 20);
-    println!("{:?}", two.drivers[0].stats());
+    let connection = two.connections[0];
+    let endpoint = two.drivers[0].endpoint_mut();
+    let planes: Vec<_> = (0..3).map_while(|plane| endpoint.plane_stats(connection, plane)).collect();
+    assert_eq!(planes.len(), 2, "{planes:?}");
+    let mut sent = [0; 2];
+    for path in (0..u8::MAX).map_while(|id| endpoint.path_stats(connection, PathId(id))) {
+        sent[usize::from(path.plane)] += path.packets_sent;
+    }
+    assert!(sent.iter().all(|packets| *packets > 100), "{sent:?}");
     two.close();
+}
+
+pub fn a_further_plane_needs_an_address_that_peers_can_be_told<B: Tested>() {
+    let mut config = config(V4, 1);
+    config.local.push("0.0.0.0:0".parse().expect("an address"));
+    let error = HostDriver::<B>::new(config).expect_err("refused");
+    assert!(matches!(error, BuildError::Config(ConfigError::Config("planes"))), "{error}");
 }
 
 pub fn more_paths_than_path_sockets_still_work<B: Tested>() {

@@ -33,6 +33,7 @@ macro_rules! backend_tests {
                 #[cfg(target_os = "linux")]
                 a_segmented_send_that_is_refused_goes_out_singly_and_is_not_tried_again
                 two_planes_both_carry_data
+                a_further_plane_needs_an_address_that_peers_can_be_told
                 more_paths_than_path_sockets_still_work
                 a_region_gives_its_memory_back_and_a_stale_handle_finds_nothing
                 memory_mapped_for_reading_gets_no_rights_to_write
