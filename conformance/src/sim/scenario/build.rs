@@ -15,7 +15,9 @@ use crate::sim::link::{LinkConfig, Marking};
 use crate::sim::loss::{LinkFaults, Loss};
 use crate::sim::run::Plan;
 use crate::sim::topology::{FatTree, LeafSpine, Lines, Topology};
-use crate::sim::transport::{Dcqcn, MetaRoce, MetaRoceOptions, RoceOptions, RoceV2, Transport};
+use crate::sim::transport::{
+    Dcqcn, MetaRoce, MetaRoceOptions, RoceOptions, RoceV2, Spray, SprayOptions, Transport,
+};
 use crate::sim::units::{MS, NS, Probability, Rate, US, from_f64, to_f64};
 use crate::sim::workload::{
     Collective, Flow, HalvingDoubling, KeyValue, Listed, Pair, Ring, Streams, Workload,
@@ -154,7 +156,7 @@ fn transports(
     match spec.transport.kind {
         TransportKind::Metaroce => metaroce(spec, hosts, pairs, seed),
         TransportKind::Rocev2 => Ok(rocev2(spec, hosts, seed)),
-        TransportKind::Spray => Err(ScenarioError("not yet".to_owned())),
+        TransportKind::Spray => Ok(spray(spec, hosts, seed)),
     }
 }
 
@@ -193,6 +195,22 @@ fn rocev2(spec: &Spec, hosts: u32, seed: u64) -> Vec<Box<dyn Transport>> {
         planes: spec.fabric.planes,
     };
     (0..hosts).map(|host| Box::new(RoceV2::new(host, options)) as Box<dyn Transport>).collect()
+}
+
+fn spray(spec: &Spec, hosts: u32, seed: u64) -> Vec<Box<dyn Transport>> {
+    let payload_bytes = u32::from(spec.transport.mtu_bytes.saturating_sub(80).max(256));
+    let bdp = f64::from(spec.fabric.planes) * bdp_bytes(&spec.fabric) / f64::from(payload_bytes);
+    let options = SprayOptions {
+        payload_bytes,
+        timeout_ps: scaled(spec.transport.rto_us, US),
+        threshold: spec.transport.duplicate_threshold,
+        values: u16::from(spec.transport.paths) * u16::try_from(spec.fabric.planes).unwrap_or(1),
+        planes: u8::try_from(spec.fabric.planes).unwrap_or(1),
+        bdp_packets: u32::try_from(from_f64(bdp)).unwrap_or(u32::MAX).max(1),
+        rtt_ps: scaled(spec.fabric.rtt_us, US),
+        seed,
+    };
+    (0..hosts).map(|host| Box::new(Spray::new(host, options)) as Box<dyn Transport>).collect()
 }
 
 fn config(fabric: &FabricSpec, wanted: &TransportSpec) -> Config {

@@ -137,6 +137,8 @@ pub struct TransportSpec {
     pub delay_target_us: Option<f64>,
     /// Floor of timeouts, µs.
     pub rto_us: f64,
+    /// Distance in its one number space that `spray` takes for loss, packets.
+    pub duplicate_threshold: u64,
     /// Real checksums.
     pub checksums: bool,
     /// Largest error of the rate of a host's clock, parts in a million, either way.
@@ -155,6 +157,7 @@ impl Default for TransportSpec {
             window_bdp: 0.0,
             delay_target_us: None,
             rto_us: 100.0,
+            duplicate_threshold: 64,
             checksums: false,
             clock_ppm: 0.0,
             clock_offset_ms: 0.0,

@@ -3,10 +3,12 @@
 mod dcqcn;
 mod metaroce;
 mod roce;
+mod spray;
 
 pub use dcqcn::{Dcqcn, Reaction};
 pub use metaroce::{MetaRoce, MetaRoceOptions};
 pub use roce::{RoceOptions, RoceV2};
+pub use spray::{Spray, SprayOptions};
 
 use super::memory::Peer;
 use super::packet::{Arena, Packet, PacketId};
@@ -28,6 +30,14 @@ pub struct BaselineHeader {
     pub last: bool,
     /// The message is reported to the receiver's application.
     pub notify: bool,
+    /// The packet that is answered.
+    pub newest: u64,
+    /// Of the 64 packets up to that one, those that were received.
+    pub bits: u64,
+    /// Packets that came marked, so far.
+    pub marks: u32,
+    /// Source port of the packet that is answered.
+    pub echo: u16,
 }
 
 /// Kinds of packets of the baselines.
@@ -56,6 +66,10 @@ impl BaselineHeader {
         message: 0,
         last: false,
         notify: false,
+        newest: 0,
+        bits: 0,
+        marks: 0,
+        echo: 0,
     };
 }
 

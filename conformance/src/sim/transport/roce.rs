@@ -219,6 +219,7 @@ impl RoceV2 {
             message: u64::from(queued.message.id),
             last: index + 1 == queued.packets,
             notify: queued.message.notify,
+            ..BaselineHeader::NONE
         };
         sender.stats.retransmitted += u64::from(sender.next < sender.highest);
         sender.stats.packets_sent += 1;
