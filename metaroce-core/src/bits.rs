@@ -34,7 +34,7 @@ impl<'a> BitWindow<'a> {
     }
 
     /// The lowest number of the window.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn start(&self) -> Csn {
         self.head.start
     }
@@ -140,7 +140,7 @@ impl<'a> BitWindow<'a> {
     }
 
     /// Panics unless the capacity divides 2^32.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn invariants(&self) {
         assert!(self.words.is_empty() || self.capacity().is_power_of_two());
     }
@@ -149,5 +149,7 @@ impl<'a> BitWindow<'a> {
 /// So many that a window spans at most 2^31 numbers, half of all.
 const MAX_WORDS: usize = 1 << 25;
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

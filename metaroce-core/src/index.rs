@@ -119,7 +119,7 @@ impl<'a> Index<'a> {
     }
 
     /// How many entries it has.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn len(&self) -> u32 {
         self.head.used
     }
@@ -169,7 +169,7 @@ impl<'a> Index<'a> {
     }
 
     /// Panics unless each entry is found from its first place and the count is right; O(slots).
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn invariants(&self) {
         let used = self.slots.iter().filter(|entry| entry.used).count();
         assert_eq!(used, self.head.used as usize);
@@ -200,5 +200,7 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Odd constants with about as many ones as zeros (those of wyhash).
 const MULTIPLIERS: (u64, u64, u64) = (0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3);
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

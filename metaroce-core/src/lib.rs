@@ -7,7 +7,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "models"))]
 extern crate std;
 
 mod bits;
@@ -22,6 +22,9 @@ pub mod ids;
 mod index;
 mod list;
 pub mod memory;
+#[cfg(feature = "models")]
+#[doc(hidden)]
+pub mod models;
 mod path;
 mod pool;
 pub mod region;

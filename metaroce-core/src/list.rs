@@ -204,7 +204,7 @@ impl<T: Linked<Tag>, Tag> List<T, Tag> {
     }
 
     /// Panics unless the links of all entries agree with each other and with the length; O(entries).
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn invariants(&self, arena: &impl Arena<T>) {
         let (mut prev, mut idx, mut length) = (Idx::NONE, self.head, 0);
         while let Some(entry) = idx.get() {
@@ -229,5 +229,7 @@ impl<T, Tag> fmt::Debug for List<T, Tag> {
     }
 }
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

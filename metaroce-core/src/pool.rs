@@ -123,7 +123,7 @@ impl<'a, T> Pool<'a, T> {
     }
 
     /// How many slots are in use.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn used(&self) -> u32 {
         self.head.used
     }
@@ -139,7 +139,7 @@ impl<'a, T> Pool<'a, T> {
     }
 
     /// Panics unless each slot below the fresh ones is either used or on the free list; O(slots).
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn invariants(&self) {
         let used = (0..self.capacity()).filter(|raw| self.is_used(Idx::new(*raw))).count();
         assert_eq!(used, self.head.used as usize);
@@ -166,5 +166,7 @@ const END: u32 = u32::MAX;
 /// The link of a slot in use.
 const USED: u32 = u32::MAX - 1;
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

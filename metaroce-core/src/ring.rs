@@ -85,12 +85,14 @@ impl<'a, T: Copy> Ring<'a, T> {
     }
 
     /// Panics unless start and length lie in the slots.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "models"))]
     pub(crate) fn invariants(&self) {
         assert!(self.head.length <= self.capacity());
         assert!(self.head.start < self.capacity().max(1));
     }
 }
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

@@ -122,5 +122,7 @@ impl<'a, T> Table<'a, T> {
     }
 }
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

@@ -352,5 +352,7 @@ const LEVELS: usize = 9;
 /// How many timers a poll looks at or moves at most.
 const WORK: usize = 64;
 
+#[cfg(any(test, feature = "models"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

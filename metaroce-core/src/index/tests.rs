@@ -1,37 +1,17 @@
 extern crate std;
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
 use quickcheck::{Gen, QuickCheck};
 
-use super::{Index, IndexEntry, IndexHead, Key, index_slots, power_of_two_at_most};
+use super::{Index, IndexEntry, IndexHead, Key, index_slots, model, power_of_two_at_most};
 
 #[test]
 fn index_does_what_a_map_does() {
+    #[expect(clippy::needless_pass_by_value, reason = "quickcheck passes its arguments by value")]
     fn property(seed: u64, slots: u8, operations: Vec<(u8, u8, u32)>) -> bool {
-        let mut slots = vec![IndexEntry::EMPTY; usize::from(slots % 70)];
-        let mut head = IndexHead::new(seed);
-        let mut index = Index::new(&mut slots, &mut head);
-        let mut model: BTreeMap<Key, u32> = BTreeMap::new();
-        for (operation, key, value) in operations {
-            let key =
-                Key { kind: key & 1, owner: u32::from(key >> 1 & 7) << 24, number: u32::from(key >> 4) };
-            match operation % 3 {
-                0 | 1 => {
-                    let fits = !model.contains_key(&key) && model.len() < index.capacity() as usize;
-                    assert_eq!(index.insert(key, value), fits);
-                    if fits {
-                        model.insert(key, value);
-                    }
-                }
-                _ => assert_eq!(index.remove(key), model.remove(&key)),
-            }
-            index.invariants();
-            assert_eq!(index.find(key), model.get(&key).copied());
-            assert_eq!(index.len() as usize, model.len());
-        }
-        model.iter().all(|(key, value)| index.find(*key) == Some(*value))
+        model::index_does_what_a_map_does(seed, slots, &operations);
+        true
     }
     QuickCheck::new().rng(Gen::new(500)).quickcheck(property as fn(u64, u8, Vec<(u8, u8, u32)>) -> bool);
 }

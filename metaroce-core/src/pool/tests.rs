@@ -1,48 +1,15 @@
 extern crate std;
-use std::collections::BTreeMap;
-use std::vec;
 use std::vec::Vec;
 
 use quickcheck::{Gen, QuickCheck};
 
-use super::{Idx, Pool, PoolHead, Slot};
+use super::{Idx, Pool, PoolHead, Slot, model};
 
 #[test]
 fn pool_does_what_a_map_with_a_stack_of_free_indices_does() {
+    #[expect(clippy::needless_pass_by_value, reason = "quickcheck passes its arguments by value")]
     fn property(capacity: u8, operations: Vec<(u8, u32)>) -> bool {
-        let capacity = u32::from(capacity % 20);
-        let mut slots = vec![Slot::new(0); capacity as usize + 1];
-        let mut head = PoolHead::new();
-        let mut model: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut free: Vec<u32> = (0..capacity).rev().collect();
-        for (operation, value) in operations {
-            let Some(mut pool) = Pool::new(&mut slots, &mut head) else { return false };
-            let chosen = model.keys().nth(value as usize % model.len().max(1)).copied();
-            match (operation % 5, chosen) {
-                (0..=2, _) => {
-                    let expected = free.pop();
-                    assert_eq!(pool.allocate(value).map(Idx::raw), expected);
-                    model.extend(expected.map(|raw| (raw, value)));
-                }
-                (3, Some(raw)) => {
-                    pool.free(Idx::new(raw));
-                    model.remove(&raw);
-                    free.push(raw);
-                }
-                (_, Some(raw)) => {
-                    *pool.at_mut(Idx::new(raw)) = value;
-                    model.insert(raw, value);
-                }
-                (_, None) => {}
-            }
-            pool.invariants();
-            assert_eq!((pool.used() as usize, pool.available() as usize), (model.len(), free.len()));
-            assert_eq!(pool.capacity(), capacity);
-            for raw in 0..capacity + 2 {
-                assert_eq!(pool.get(Idx::new(raw)), model.get(&raw));
-                assert_eq!(pool.get_mut(Idx::new(raw)).copied(), model.get(&raw).copied());
-            }
-        }
+        model::pool_does_what_a_map_with_a_stack_does(capacity, &operations);
         true
     }
     QuickCheck::new().rng(Gen::new(300)).quickcheck(property as fn(u8, Vec<(u8, u32)>) -> bool);

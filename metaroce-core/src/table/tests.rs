@@ -1,8 +1,18 @@
 extern crate std;
 use std::format;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::vec::Vec;
 
-use super::{Idx, Table};
+use quickcheck::quickcheck;
+
+use super::{Idx, Table, model};
+
+quickcheck! {
+    fn table_does_what_a_map_does(entries: u8, operations: Vec<(u8, u32)>) -> bool {
+        model::table_does_what_a_map_does(entries, &operations);
+        true
+    }
+}
 
 #[test]
 fn none_is_the_default_and_names_no_entry() {
