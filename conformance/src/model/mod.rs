@@ -49,7 +49,18 @@ pub fn run(seed: u64) -> Result<Traffic, String> {
 /// # Errors
 /// What went wrong, with the program.
 pub fn run_on(seed: u64, prepare: impl FnOnce(&mut Network<HeapStorage>)) -> Result<Traffic, String> {
-    let mut random = Random::new(seed);
+    run_from(Random::new(seed), seed, prepare)
+}
+
+/// Plays the program and the settings that are drawn from `random`, with what the links do drawn from `seed`.
+///
+/// # Errors
+/// What went wrong, with the program.
+pub fn run_from(
+    mut random: Random,
+    seed: u64,
+    prepare: impl FnOnce(&mut Network<HeapStorage>),
+) -> Result<Traffic, String> {
     let program = Program::random(&mut random);
     let hosts: Vec<_> = (0u8..)
         .take(program.hosts)

@@ -15,9 +15,9 @@ pub struct Clocks {
 impl Clocks {
     /// The clock of a host, drawn from `seed`.
     #[must_use]
-    pub const fn of_host(&self, host: u32, seed: u64) -> Clock {
-        let mut random = Random::new(seed ^ (host as u64).wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
-        let drift = random.below(2 * self.drift_ppb as u64 + 1).cast_signed() - self.drift_ppb as i64;
+    pub fn of_host(&self, host: u32, seed: u64) -> Clock {
+        let mut random = Random::new(seed ^ u64::from(host).wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
+        let drift = random.below(2 * u64::from(self.drift_ppb) + 1).cast_signed() - i64::from(self.drift_ppb);
         Clock { drift_ppb: drift, offset_ns: random.below(self.offset_ns + 1) }
     }
 }

@@ -1,7 +1,7 @@
 //! A fabric in virtual time: hosts that run the real core (or a model of another transport), lines, switches, queues
 //! with congestion marks, faults, failures on schedule; and workloads, with their ideal times.
 //!
-//! Everything is integer and follows from one seed: equal runs have equal [hashes](Outcome::hash). A `Scenario` (feature `cli`) says
+//! Everything is integer and follows from one seed: equal runs have equal [hashes](Outcome::hash). A `Scenario` (feature `scenario`) says
 //! what to build and do, in TOML; [`Plan`] is the same in code.
 //!
 //! ## What the model is, and is not
@@ -22,7 +22,7 @@ pub mod metrics;
 pub mod packet;
 mod queue;
 mod run;
-#[cfg(feature = "cli")]
+#[cfg(feature = "scenario")]
 pub mod scenario;
 pub mod topology;
 pub mod transport;
@@ -33,5 +33,5 @@ pub use host::Host;
 pub use metrics::Outcome;
 pub use queue::{EventQueue, Happening};
 pub use run::Plan;
-#[cfg(feature = "cli")]
+#[cfg(feature = "scenario")]
 pub use scenario::{Case, Scenario};

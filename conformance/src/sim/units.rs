@@ -68,7 +68,7 @@ impl Probability {
     }
 
     /// Draws once. Draws nothing from `random` if the probability is 0.
-    pub const fn draw(self, random: &mut Random) -> bool {
+    pub fn draw(self, random: &mut Random) -> bool {
         self.0 != 0 && random.next_u64() <= self.0
     }
 }

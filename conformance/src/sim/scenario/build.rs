@@ -337,6 +337,6 @@ fn link_faults(fault: &FaultSpec) -> LinkFaults {
 }
 
 /// A seed of its own for everything that draws.
-pub(super) const fn mix(seed: u64, what: u64) -> u64 {
+pub(super) fn mix(seed: u64, what: u64) -> u64 {
     crate::Random::new(seed ^ what.wrapping_mul(0xa076_1d64_78bd_642f)).next_u64()
 }
