@@ -9,6 +9,8 @@ mod network;
 mod random;
 pub mod sim;
 pub mod spec;
+#[cfg(feature = "suite")]
+pub mod suite;
 pub mod trace;
 #[cfg(feature = "cli")]
 pub mod vectors;

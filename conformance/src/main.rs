@@ -1,4 +1,4 @@
-//! The program: simulations of MetaRoCE, and what they must reach.
+//! The program: the compliance suite, and simulations of MetaRoCE.
 
 mod cli;
 

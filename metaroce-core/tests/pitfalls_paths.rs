@@ -208,6 +208,32 @@ fn dead_reverse_path_costs_few_duplicates_and_no_forward_path() {
     assert!(duplicates * 100 < sent, "{duplicates} of {sent}");
 }
 
+/// The compliance suite found that each turn with nothing to say moved the rotation on: of an even number of paths,
+/// acknowledgements took every other one.
+#[test]
+//= MR-ACK-17 test
+fn single_acknowledgements_travel_over_every_path_in_turn() {
+    let mut pair = Pair::new(10, Faults::NONE);
+    transfer(&mut pair, 0, 1_000);
+    pair.net.run_for(10 * MS);
+    let ports = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&ports);
+    pair.net.filter = Some(Box::new(move |from, transmit| {
+        let (base, _) = Base::parse(transmit.header()).unwrap();
+        if from == 1 && base.kind == PacketType::Ack {
+            seen.borrow_mut().push(base.path.0);
+        }
+        false
+    }));
+    for id in 1..17 {
+        transfer(&mut pair, id, 64);
+        pair.net.run_for(MS);
+    }
+    let seen = ports.borrow();
+    assert!(seen.windows(2).all(|two| two[0] != two[1]), "{seen:?}");
+    assert!((0..8).all(|path| seen.contains(&path)), "{seen:?}");
+}
+
 /// Pitfall 23.
 #[test]
 //= MR-ACK-5 test

@@ -1,5 +1,6 @@
 //! The program's commands.
 
+mod check;
 mod json;
 mod plot;
 mod suite;
@@ -13,7 +14,7 @@ use metaroce_conformance::{sim::Scenario, vectors};
 
 use suite::Suite;
 
-/// Simulates MetaRoCE over fabrics that lose, mark and fail, and says whether its targets are reached.
+/// Checks implementations of MetaRoCE, and simulates it over fabrics that lose, mark and fail.
 #[derive(Debug, Parser)]
 #[command(version, name = "metaroce-conformance")]
 pub struct Arguments {
@@ -25,6 +26,8 @@ pub struct Arguments {
 enum Command {
     /// Run scenarios: those that come with the program by name, `all` of them, or a TOML file of your own.
     Sim(SimArguments),
+    /// Check a device against SPEC.md: this project's core, or whatever answers over UDP.
+    Check(check::CheckArguments),
     /// Run one case with one seed, twice: all its figures, and whether both runs were the same.
     Replay(ReplayArguments),
     /// Write the golden vectors of SPEC.md into a directory, one JSON file for each kind of packet.
@@ -88,6 +91,7 @@ struct ReplayArguments {
 /// If a scenario can't be read or built, or a file not be written.
 pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     match &arguments.command {
+        Command::Check(arguments) => check::check(arguments),
         Command::Sim(arguments) => sim(arguments),
         Command::Replay(arguments) => replay(arguments),
         Command::Vectors(arguments) => write_vectors(arguments),

@@ -2,7 +2,7 @@
 
 use crate::connection::handshake::CONNECT_BYTES;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Connection, State, ack, planes};
+use crate::connection::{Connection, Owed, State, ack, planes};
 use crate::ids::{PathId, Psn, WireConnectionId};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -14,6 +14,9 @@ use crate::wire::{
 
 /// Sends the control packets that are owed.
 pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sink: &mut Sink<'_>) {
+    if view.connections.at(slot).owed == Owed::default() {
+        return; // Choosing a source would move the rotation on.
+    }
     let incarnation = view.incarnation;
     let (plane, via) = source(view, slot);
     let owner = view.connections.at(slot);

@@ -256,7 +256,7 @@ pub(crate) struct Clock {
 
 /// Control packets to send.
 #[expect(clippy::struct_excessive_bools, reason = "one for each control packet, independent of the others")]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owed {
     pub(crate) connect: bool,
     pub(crate) accept: bool,

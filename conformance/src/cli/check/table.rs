@@ -1,0 +1,91 @@
+//! The results for people at a terminal.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{LineStyle, Table, presets};
+use metaroce_conformance::suite::{self, ALWAYS, Report, Verdict};
+
+use super::Results;
+
+/// The cases, a line each; then what failed, in full; then the counts.
+pub(super) fn print(results: &Results) {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')))
+        .set_header(["case", "profile", "result", "datagrams", "s"]);
+    for report in &results.reports {
+        let result = match &report.verdict {
+            Verdict::Passed => "passed".to_owned(),
+            Verdict::Failed { requirement, .. } => format!("FAILED {requirement}"),
+            Verdict::Skipped(reason) => format!("skipped: {reason}"),
+            Verdict::NotApplicable(reason) => format!("not applicable: {reason}"),
+        };
+        table.add_row([
+            report.case.name.to_owned(),
+            report.case.profile.name().to_owned(),
+            result,
+            report.record.len().to_string(),
+            format!("{:.2}", report.duration.as_secs_f64()),
+        ]);
+    }
+    println!("{table}");
+    for report in &results.reports {
+        print_failure(results, report);
+    }
+    println!("{}", results.device);
+    let (judged, failed) = requirements(results);
+    println!(
+        "{} passed, {} failed, {} skipped, {} not applicable; {judged} requirements judged, {failed} broken",
+        results.count("passed"),
+        results.count("failed"),
+        results.count("skipped"),
+        results.count("not applicable")
+    );
+}
+
+fn print_failure(results: &Results, report: &Report) {
+    let Verdict::Failed { requirement, text } = &report.verdict else { return };
+    println!("\n{}: {}", report.case.name, report.case.about);
+    println!("  {requirement}: {}", results.sentence(requirement));
+    println!("  found: {text}");
+    if let Some(path) = results.captures.get(report.case.name) {
+        println!("  capture: {}", path.display());
+    }
+    println!("  the last packets, -> from the suite, <- from the device, with the source port:");
+    for line in Results::packets(report, 24) {
+        println!("  {line}");
+    }
+    println!();
+}
+
+/// How many requirements were judged by a case that ran, and how many were broken.
+fn requirements(results: &Results) -> (usize, usize) {
+    let mut judged: BTreeMap<&str, bool> = BTreeMap::new();
+    for report in &results.reports {
+        match &report.verdict {
+            Verdict::Passed => {
+                for id in report.case.requirements.iter().chain(&ALWAYS) {
+                    judged.entry(id).or_insert(false);
+                }
+            }
+            Verdict::Failed { requirement, .. } => {
+                judged.insert(requirement, true);
+            }
+            _ => {}
+        }
+    }
+    (judged.len(), judged.values().filter(|broken| **broken).count())
+}
+
+/// What there is to run.
+pub(super) fn print_list() {
+    for case in suite::all_cases() {
+        println!("{} ({}): {}", case.name, case.profile.name(), case.about);
+        println!("    {}", case.requirements.join(" "));
+    }
+    println!("every case: {}", ALWAYS.join(" "));
+    println!("\nseeded faults, and what they break:");
+    for fault in suite::faults::all() {
+        println!("{} ({}): {}", fault.name, fault.breaks, fault.about);
+    }
+}
