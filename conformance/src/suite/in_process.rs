@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use metaroce_core::{
-    Access, AtomicOperation, Config, Datagram, Disposition, Ecn, Endpoint, Event, HeapStorage, Instant, Limits,
-    Memory, MemoryError, Progress, ProtectionDomain, RegionId, RegionOptions, RegisteredRegion, SourcePort,
-    TableChecksum, Transmit,
+    Access, AtomicOperation, Config, Datagram, Disposition, Ecn, Endpoint, Event, HeapStorage, Instant,
+    Limits, Memory, MemoryError, Progress, ProtectionDomain, RegionId, RegionOptions, RegisteredRegion,
+    SourcePort, TableChecksum, Transmit,
 };
 
 use super::control::{Answer, Backend, Command, Interpreter, Settings};
@@ -164,8 +164,8 @@ impl Backend for Core {
         Ok(())
     }
 
-    fn endpoint(&mut self) -> &mut Endpoint<HeapStorage> {
-        &mut self.endpoint
+    fn endpoint(&mut self) -> Result<&mut Endpoint<HeapStorage>, String> {
+        Ok(&mut self.endpoint)
     }
 
     fn now(&self) -> Instant {
@@ -265,7 +265,9 @@ impl InProcess {
         let parts: Vec<Vec<u8>> = parts.into_iter().map(<[u8]>::to_vec).collect();
         transmit.seal(&TableChecksum, parts.iter().map(Vec::as_slice));
         let mut bytes = transmit.header().to_vec();
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        for part in &parts {
+            bytes.extend_from_slice(part);
+        }
         bytes.resize(bytes.len() + transmit.padding(), 0);
         let source_port = match transmit.source {
             SourcePort::Receive => DEVICE.port(),

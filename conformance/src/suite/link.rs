@@ -139,7 +139,11 @@ impl Link {
         }
         path.packets += 1;
         path.marked += u32::from(packet.ecn == metaroce_core::Ecn::Ce);
-        if accept { path.accepted.insert(psn) } else { path.refused.insert(psn) };
+        if accept {
+            path.accepted.insert(psn)
+        } else {
+            path.refused.insert(psn)
+        };
         new
     }
 

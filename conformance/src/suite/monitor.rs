@@ -117,7 +117,7 @@ impl Monitor {
     ///
     /// # Errors
     /// The rule that it breaks.
-    pub fn check_bytes(&self, bytes: &[u8]) -> Outcome<Base> {
+    pub fn check_bytes(bytes: &[u8]) -> Outcome<Base> {
         let (base, body) = Base::parse(bytes).map_err(|error| match error {
             WireError::Truncated => Stop::failed("MR-WIRE-1", "a datagram is shorter than the base header"),
             WireError::Version => Stop::failed("MR-WIRE-1", "a datagram has a version other than 0"),
@@ -232,7 +232,8 @@ impl Watched {
         let (path, psn) = (packet.base.path.0, packet.psn());
         let first = first_psn(self.their_nonce, path);
         let fresh = self.psns.is_empty();
-        let (largest, used) = self.psns.entry(path).or_insert_with(|| (first.wrapping_sub(1), BTreeSet::new()));
+        let (largest, used) =
+            self.psns.entry(path).or_insert_with(|| (first.wrapping_sub(1), BTreeSet::new()));
         //= MR-LOSS-10 test
         rule("MR-LOSS-10", used.insert(psn), || format!("PSN {psn} of path {path} is sent twice"))?;
         let step = psn.wrapping_sub(*largest);
@@ -274,9 +275,11 @@ impl Watched {
             format!("CSN {csn} is used, the first is {first}")
         })?;
         //= MR-DLV-8 test
-        rule("MR-DLV-8", csn.wrapping_sub(first) < self.told_below.wrapping_sub(first) + self.csn_window, || {
-            format!("CSN {csn} is beyond {} + {}", self.told_below, self.csn_window)
-        })?;
+        rule(
+            "MR-DLV-8",
+            csn.wrapping_sub(first) < self.told_below.wrapping_sub(first) + self.csn_window,
+            || format!("CSN {csn} is beyond {} + {}", self.told_below, self.csn_window),
+        )?;
         let carried = Carried {
             opcode: header.opcode,
             stream: header.stream.0,
@@ -323,7 +326,8 @@ impl Watched {
             rule("MR-ACK-6", body.echoed_timestamp == sent.timestamp, || {
                 format!("timestamp {:08x} is echoed for {:08x}", body.echoed_timestamp, sent.timestamp)
             })?;
-            let copies: u32 = self.sent.range((path, 0)..=(path, u32::MAX)).map(|(_, sent)| sent.copies).sum();
+            let copies: u32 =
+                self.sent.range((path, 0)..=(path, u32::MAX)).map(|(_, sent)| sent.copies).sum();
             //= MR-ACK-5 test
             rule("MR-ACK-5", body.packets <= copies, || {
                 format!("{} packets are counted, {copies} were sent", body.packets)
@@ -368,9 +372,31 @@ fn rule(requirement: &str, kept: bool, text: impl FnOnce() -> String) -> Outcome
 
 /// The requirements that every case judges.
 pub const ALWAYS: [&str; 27] = [
-    "MR-WIRE-1", "MR-WIRE-5", "MR-WIRE-6", "MR-WIRE-8", "MR-WIRE-9", "MR-WIRE-10", "MR-WIRE-13", "MR-WIRE-14",
-    "MR-WIRE-15", "MR-WIRE-22", "MR-WIRE-28", "MR-WIRE-30", "MR-WIRE-31", "MR-WIRE-33", "MR-HS-5", "MR-HS-7",
-    "MR-ACK-2", "MR-ACK-4", "MR-ACK-5", "MR-ACK-6", "MR-ACK-9", "MR-ACK-20", "MR-ACK-21", "MR-PATH-1", "MR-PATH-2",
-    "MR-DLV-3", "MR-LOSS-10",
+    "MR-WIRE-1",
+    "MR-WIRE-5",
+    "MR-WIRE-6",
+    "MR-WIRE-8",
+    "MR-WIRE-9",
+    "MR-WIRE-10",
+    "MR-WIRE-13",
+    "MR-WIRE-14",
+    "MR-WIRE-15",
+    "MR-WIRE-22",
+    "MR-WIRE-28",
+    "MR-WIRE-30",
+    "MR-WIRE-31",
+    "MR-WIRE-33",
+    "MR-HS-5",
+    "MR-HS-7",
+    "MR-ACK-2",
+    "MR-ACK-4",
+    "MR-ACK-5",
+    "MR-ACK-6",
+    "MR-ACK-9",
+    "MR-ACK-20",
+    "MR-ACK-21",
+    "MR-PATH-1",
+    "MR-PATH-2",
+    "MR-DLV-3",
+    "MR-LOSS-10",
 ];
-

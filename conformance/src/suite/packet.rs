@@ -104,7 +104,11 @@ impl Packet {
     /// The CONTROL.
     #[must_use]
     pub fn control(&self) -> Option<Control<'_>> {
-        if self.is(PacketType::Control) { Control::parse(self.body()).ok().map(|(body, _)| body) } else { None }
+        if self.is(PacketType::Control) {
+            Control::parse(self.body()).ok().map(|(body, _)| body)
+        } else {
+            None
+        }
     }
 
     /// The terms of a CONNECT or ACCEPT.

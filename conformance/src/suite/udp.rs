@@ -25,7 +25,7 @@ pub struct Udp {
 struct Socket {
     source: Source,
     address: SocketAddr,
-    socket: UdpSocket,
+    udp: UdpSocket,
     state: UdpSocketState,
 }
 
@@ -131,14 +131,12 @@ impl Socket {
     fn bind(source: Source, address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // A small buffer loses datagrams, which the suite would blame on the device; what the system grants will do.
-        let _ = state.set_recv_buffer_size(UdpSockRef::from(&socket), 4 << 20);
-        Ok(Self { source, address: socket.local_addr()?, socket, state })
+        Ok(Self { source, address: socket.local_addr()?, udp: socket, state })
     }
 
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(RecvMeta, usize)>> {
         let mut meta = [RecvMeta::default()];
-        match self.state.recv(UdpSockRef::from(&self.socket), &mut [IoSliceMut::new(buffer)], &mut meta) {
+        match self.state.recv(UdpSockRef::from(&self.udp), &mut [IoSliceMut::new(buffer)], &mut meta) {
             Ok(1..) => {
                 let [meta] = meta;
                 Ok(Some((meta, meta.len)))
@@ -180,7 +178,7 @@ impl Port for Udp {
             src_ip: None,
         };
         loop {
-            match socket.state.try_send(UdpSockRef::from(&socket.socket), &transmit) {
+            match socket.state.try_send(UdpSockRef::from(&socket.udp), &transmit) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(Duration::from_micros(50));
@@ -221,8 +219,11 @@ impl Port for Udp {
 
 /// The local address from which the system reaches `device`.
 fn route(device: SocketAddr) -> io::Result<IpAddr> {
-    let any: SocketAddr =
-        if device.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (std::net::Ipv6Addr::UNSPECIFIED, 0).into() };
+    let any: SocketAddr = if device.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
     let socket = UdpSocket::bind(any)?;
     socket.connect(device)?;
     Ok(socket.local_addr()?.ip())

@@ -147,9 +147,7 @@ impl DataFields {
     pub fn body(&self) -> Vec<u8> {
         let mut out = vec![self.opcode, self.flags];
         out.extend(self.stream.to_be_bytes());
-        for field in
-            [self.csn, self.msn, self.offset, self.length, self.receive_index, self.demand_kib]
-        {
+        for field in [self.csn, self.msn, self.offset, self.length, self.receive_index, self.demand_kib] {
             out.extend(field.to_be_bytes());
         }
         let atomic = (0x10..=0x17).contains(&self.opcode);
@@ -339,9 +337,7 @@ impl ConnectFields {
         out.extend([self.paths, 0]);
         out.extend(self.reads.to_be_bytes());
         out.extend(self.held.to_be_bytes());
-        for field in
-            [self.message_window, self.csn_window, self.initial_credits, self.start_allowance_kib]
-        {
+        for field in [self.message_window, self.csn_window, self.initial_credits, self.start_allowance_kib] {
             out.extend(field.to_be_bytes());
         }
         out.extend(self.echo.to_be_bytes());

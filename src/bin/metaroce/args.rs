@@ -139,6 +139,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "0.0.0.0:4795", value_name = "ADDR")]
     pub(crate) listen: String,
 
+    /// Serve no files, but be a device under test for `metaroce-conformance check`: take commands at this TCP address.
+    /// Whoever reaches it controls this process
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["dir", "read_only", "clients"])]
+    pub(crate) control: Option<String>,
+
     /// The directory; nothing outside of it is read or written
     #[arg(long, default_value = ".")]
     pub(crate) dir: PathBuf,

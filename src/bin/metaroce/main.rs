@@ -4,6 +4,7 @@ mod args;
 mod backend;
 mod capture;
 mod demo;
+mod device;
 mod files;
 mod info;
 mod interrupt;
@@ -43,7 +44,10 @@ fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
         Command::Demo(args) => return demo::run(args, output),
         Command::DemoTarget(args) => demo::run_target(&args)?,
-        Command::Serve(args) => files::serve(&args, output)?,
+        Command::Serve(args) => match &args.control {
+            Some(control) => device::serve(&args.listen, control, output)?,
+            None => files::serve(&args, output)?,
+        },
         Command::Put(args) => files::put(&args, output)?,
         Command::Get(args) => files::get(&args, output)?,
         Command::Info => info::run(output)?,

@@ -18,12 +18,12 @@ use metaroce_conformance::spec;
 use metaroce_conformance::suite::{self, Case, InProcess, Profile, Report, Udp, Verdict};
 use metaroce_conformance::trace::PcapWriter;
 
-/// What to check, and how to tell.
+/// Which device: one of these.
 #[derive(Debug, Args)]
-#[group(id = "device", required = true, multiple = false, args = ["itself", "target", "fault", "list"])]
-pub(super) struct CheckArguments {
+#[group(required = true, multiple = false)]
+struct Device {
     /// Check the core of this project, in this process and in virtual time.
-    #[arg(long = "self", id = "itself")]
+    #[arg(long = "self")]
     itself: bool,
     /// Check the device that receives at this address, over UDP.
     #[arg(long, value_name = "HOST:PORT")]
@@ -34,6 +34,13 @@ pub(super) struct CheckArguments {
     /// List the cases, the faults and what they judge.
     #[arg(long)]
     list: bool,
+}
+
+/// What to check, and how to tell.
+#[derive(Debug, Args)]
+pub(super) struct CheckArguments {
+    #[command(flatten)]
+    device: Device,
     /// Where the device's control channel listens; its own address and the port above that of UDP, if absent.
     #[arg(long, value_name = "HOST:PORT", requires = "target")]
     control: Option<String>,
@@ -96,7 +103,7 @@ impl Results {
                 "{:>7}.{:03} ms {direction} {:>5} {}",
                 ms / 1_000,
                 ms % 1_000,
-                if entry.ours { entry.from.port() } else { entry.from.port() },
+                entry.from.port(),
                 suite::describe(&entry.bytes)
             )
         };
@@ -109,7 +116,7 @@ impl Results {
 /// # Errors
 /// If the device can't be reached, or a file not be written.
 pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
-    if arguments.list {
+    if arguments.device.list {
         table::print_list();
         return Ok(true);
     }
@@ -120,7 +127,7 @@ pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
         sentences: sentences(),
     };
     let mut profiles = arguments.profile.clone();
-    if let Some(target) = &arguments.target {
+    if let Some(target) = &arguments.device.target {
         let device = resolve(target)?;
         let control = match &arguments.control {
             Some(control) => resolve(control)?,
@@ -135,9 +142,11 @@ pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
         }
         run(arguments, &profiles, &mut port, &mut results)?;
     } else {
-        let mut port = match &arguments.fault {
+        debug_assert!(arguments.device.itself || arguments.device.fault.is_some(), "the group asks for one");
+        let mut port = match &arguments.device.fault {
             Some(name) => {
-                let fault = suite::faults::find(name).with_context(|| format!("no fault is called {name:?}"))?;
+                let fault =
+                    suite::faults::find(name).with_context(|| format!("no fault is called {name:?}"))?;
                 results.device = format!("metaroce-core with the fault {name:?}");
                 InProcess::with_shim(arguments.seed, (fault.make)())
             }
@@ -145,7 +154,8 @@ pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
         }
         .map_err(anyhow::Error::msg)?;
         if results.device.is_empty() {
-            concat!("metaroce-core ", env!("CARGO_PKG_VERSION"), ", in process").clone_into(&mut results.device);
+            concat!("metaroce-core ", env!("CARGO_PKG_VERSION"), ", in process")
+                .clone_into(&mut results.device);
         }
         if profiles.is_empty() {
             profiles = Profile::ALL.map(|profile| profile.name().to_owned()).to_vec();
@@ -167,8 +177,10 @@ fn run(
     if cases.is_empty() {
         bail!("no case has a name that contains {:?}", arguments.case.as_deref().unwrap_or(""));
     }
-    let bar = ProgressBar::new(cases.len() as u64)
-        .with_style(ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = ProgressBar::new(cases.len() as u64).with_style(
+        ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     for case in cases {
         bar.set_message(case.name);
         let report = if profiles.iter().any(|profile| profile == case.profile.name()) {

@@ -43,12 +43,7 @@ pub(super) const CASES: &[Case] = &[
         hold,
     )
     .with(SLOW),
-    Case::new(
-        "acknowledgements/marks",
-        "marked packets are counted, each once",
-        &["MR-ACK-5"],
-        marks,
-    ),
+    Case::new("acknowledgements/marks", "marked packets are counted, each once", &["MR-ACK-5"], marks),
     Case::new(
         "acknowledgements/REFUSED",
         "every acknowledgement tells a refusal again, as long as the vector reaches",
@@ -81,7 +76,12 @@ pub(super) const CASES: &[Case] = &[
         rotation,
     )
     .of(Profile::Multipath),
-    Case::new("acknowledgements/never acknowledged", "an ACK is answered by nothing", &["MR-ACK-16"], unanswered),
+    Case::new(
+        "acknowledgements/never acknowledged",
+        "an ACK is answered by nothing",
+        &["MR-ACK-16"],
+        unanswered,
+    ),
     Case::new(
         "acknowledgements/epochs",
         "packets of any epoch of a path are entered in one vector",
@@ -158,7 +158,8 @@ fn at_once(s: &mut Script<'_>) -> Outcome {
         let mark = s.mark();
         let fired = s.fire(&mut link, Shot { marked, ..Shot::on(0) }, &data)?;
         let ack = soon(s, mark)?;
-        let told = ack.and_then(|ack| ack.block_of(0)).is_some_and(|block| block.body.largest.raw() == fired.psn);
+        let told =
+            ack.and_then(|ack| ack.block_of(0)).is_some_and(|block| block.body.largest.raw() == fired.psn);
         s.check("MR-ACK-10", told, || format!("a packet with {what} is not acknowledged at once"))?;
     }
     Ok(())
@@ -259,15 +260,14 @@ fn hold(s: &mut Script<'_>) -> Outcome {
     s.settle()?;
     let mark = s.mark();
     let start = s.now();
-    let mut newest = None;
     for msn in 0..3 {
-        newest = Some(s.send(&mut link, 0, &more(&region, msn))?);
+        s.send(&mut link, 0, &more(&region, msn))?;
         s.run(20 * MS)?;
     }
     // An older PSN that comes late changes neither.
     let late = link.clone();
     link.skip_psns(0, 1);
-    newest = Some(s.send(&mut link, 0, &more(&region, 3))?).or(newest);
+    s.send(&mut link, 0, &more(&region, 3))?;
     let ack = s.expect("MR-ACK-10", mark, "an ACK for the gap", |packet| packet.is(PacketType::Ack))?;
     let held = ack.block_of(0).map(|block| u64::from(block.body.hold) * 16);
     s.check("MR-ACK-6", held.is_some_and(|held| held <= s.pick(1_000, 100 * MS)), || {
@@ -285,7 +285,7 @@ fn hold(s: &mut Script<'_>) -> Outcome {
     s.expect("MR-ACK-10", mark, "an ACK", |packet| {
         packet.block_of(1).is_some_and(|block| block.accepts(fired.psn))
     })?;
-    let block = self::newest(s, mark, 0);
+    let block = newest(s, mark, 0);
     if let Some(block) = block.filter(|block| block.body.largest.raw() == last.psn) {
         let held = u64::from(block.body.hold) * 16;
         s.check("MR-ACK-6", held >= 55 * MS && held <= pause, || {
@@ -302,7 +302,6 @@ fn hold(s: &mut Script<'_>) -> Outcome {
     s.check("MR-ACK-6", held >= 399 * MS && held <= s.pick(401 * MS, 3_000 * MS), || {
         format!("a packet that waited 400 ms was held {held} ns")
     })?;
-    drop(newest);
     Ok(())
 }
 
@@ -339,7 +338,9 @@ fn refused(s: &mut Script<'_>) -> Outcome {
             packet.block_of(0).is_some_and(|block| block.accepts(fired.psn))
         })?;
         let told = ack.block_of(0).is_some_and(|block| block.refuses(refused.psn));
-        s.check("MR-ACK-2", told, || format!("the ACK after {} more packets keeps the refusal back", msn + 1))?;
+        s.check("MR-ACK-2", told, || {
+            format!("the ACK after {} more packets keeps the refusal back", msn + 1)
+        })?;
     }
     Ok(())
 }
@@ -413,7 +414,11 @@ fn jump(s: &mut Script<'_>) -> Outcome {
         packet.block_of(0).is_some_and(|block| block.accepts(late.psn))
     })?;
     for fired in early {
-        let told = s.since(mark).iter().filter_map(|packet| packet.block_of(0)).any(|block| block.accepts(fired.psn));
+        let told = s
+            .since(mark)
+            .iter()
+            .filter_map(|packet| packet.block_of(0))
+            .any(|block| block.accepts(fired.psn));
         s.check("MR-ACK-14", told, || format!("PSN {} left the vector untold", fired.psn))?;
     }
     Ok(())
@@ -473,12 +478,25 @@ fn epochs(s: &mut Script<'_>) -> Outcome {
     s.check("MR-ACK-8", epoch == Some(1), || format!("the epoch is told as {epoch:?}, not 1"))
 }
 
-/// Has the device send a WRITE of `length` bytes as message 1, and returns its packets.
-pub(super) fn outgoing(s: &mut Script<'_>, link: &Link, region: &Region, length: u32) -> Outcome<Vec<Packet>> {
-    s.settle()?;
+/// Lets the device find the path MTU, so that nothing but what a case asks for is in flight.
+pub(super) fn calm(s: &mut Script<'_>, link: &mut Link) -> Outcome {
+    let span = s.pick(30 * MS, 60 * MS);
+    s.serve(link, span, &mut |_| Treat::Accept, &mut |_, _| Ok(false))?;
+    Ok(())
+}
+
+/// Has the device send a WRITE of `length` bytes as message 0 of stream 0, and returns its packets.
+pub(super) fn outgoing(
+    s: &mut Script<'_>,
+    link: &mut Link,
+    region: &Region,
+    length: u32,
+) -> Outcome<Vec<Packet>> {
+    calm(s, link)?;
     let mark = s.mark();
     s.post(link, 0, 1, write_request(5, 0), local(region, 0, length))?;
-    s.run(s.pick(MS, 15 * MS))?;
+    s.expect("MR-OP-9", mark, "the WRITE of the device", |packet| packet.data().is_some())?;
+    s.run(s.pick(MS, 5 * MS))?;
     Ok(s.since(mark).iter().filter(|packet| packet.data().is_some()).cloned().collect())
 }
 
@@ -486,7 +504,7 @@ pub(super) fn outgoing(s: &mut Script<'_>, link: &Link, region: &Region, length:
 fn of_unsent(s: &mut Script<'_>) -> Outcome {
     let region = s.region(64)?;
     let mut link = s.connect()?;
-    let packets = outgoing(s, &link, &region, 64)?;
+    let packets = outgoing(s, &mut link, &region, 64)?;
     let packet = packets.first().ok_or_else(|| Stop::failed("MR-ACK-28", "no packet of the device"))?;
     link.enter(packet, true);
     let before = s.dropped("ack-of-unsent")?;
@@ -517,7 +535,7 @@ fn of_unsent(s: &mut Script<'_>) -> Outcome {
 fn old(s: &mut Script<'_>) -> Outcome {
     let region = s.region(8192)?;
     let mut link = s.connect_with(|asked| asked.paths = 1, 0)?;
-    let packets = outgoing(s, &link, &region, 8192)?;
+    let packets = outgoing(s, &mut link, &region, 8192)?;
     s.check("MR-DLV-9", packets.len() >= 2, || "8 KiB came in one packet".to_owned())?;
     let mut stale = None;
     for packet in &packets {
@@ -544,7 +562,7 @@ fn old(s: &mut Script<'_>) -> Outcome {
 fn lost(s: &mut Script<'_>) -> Outcome {
     let region = s.region(8192)?;
     let mut link = s.connect_with(|asked| asked.paths = 1, 0)?;
-    let packets = outgoing(s, &link, &region, 8192)?;
+    let packets = outgoing(s, &mut link, &region, 8192)?;
     for packet in &packets {
         link.enter(packet, true);
     }
@@ -554,18 +572,20 @@ fn lost(s: &mut Script<'_>) -> Outcome {
     let status = s.serve_completion("MR-ACK-31", &mut link, 1)?;
     s.check("MR-ACK-31", status == "success", || format!("the WRITE ends as {status}"))?;
     let first: Vec<u32> = packets.iter().filter_map(|p| Some(p.data()?.0.csn.raw())).collect();
-    let again = s.since(mark).iter().filter_map(|p| Some(p.data()?.0.csn.raw())).any(|csn| first.contains(&csn));
+    let again =
+        s.since(mark).iter().filter_map(|p| Some(p.data()?.0.csn.raw())).any(|csn| first.contains(&csn));
     s.check("MR-ACK-31", !again, || "what the last ACK told goes again".to_owned())
 }
 
 //= MR-ACK-15 test
 fn ack_now(s: &mut Script<'_>) -> Outcome {
     let region = s.region(64)?;
-    let link = s.connect_with(|asked| asked.paths = 1, 0)?;
-    let packets = outgoing(s, &link, &region, 64)?;
-    let flagged = packets.first().and_then(|packet| packet.data()).is_some_and(|(data, _)| {
-        data.flags.bits() & flag::ACK_NOW != 0
-    });
+    let mut link = s.connect_with(|asked| asked.paths = 1, 0)?;
+    let packets = outgoing(s, &mut link, &region, 64)?;
+    let flagged = packets
+        .first()
+        .and_then(|packet| packet.data())
+        .is_some_and(|(data, _)| data.flags.bits() & flag::ACK_NOW != 0);
     s.check("MR-ACK-15", flagged, || "the only packet in flight does not ask for an ACK".to_owned())
 }
 

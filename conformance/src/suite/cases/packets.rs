@@ -1,5 +1,6 @@
 //! Packets that must be dropped, ignored or passed over: MR-WIRE, MR-SEC.
 
+use metaroce_core::ids::Serial as _;
 use metaroce_core::wire::PacketType;
 
 use super::super::case::Case;
@@ -90,7 +91,7 @@ fn alive(s: &mut Script<'_>, requirement: &str, link: &mut Link, region: &Region
     let ack = s.expect(requirement, mark, "an ACK of what is good", |packet| {
         packet.block_of(0).is_some_and(|block| block.accepts(fired.psn))
     })?;
-    let cumulative = ack.block_of(0).map(|block| metaroce_core::ids::Serial::raw(block.body.cumulative));
+    let cumulative = ack.block_of(0).map(|block| block.body.cumulative.raw());
     s.check(requirement, cumulative == Some(link.next_csn), || {
         format!("the next CSN is {cumulative:?}, not {}", link.next_csn)
     })?;
@@ -114,7 +115,8 @@ fn version(s: &mut Script<'_>) -> Outcome {
         s.send_raw(Source::Main, &bytes)?;
     }
     s.settle()?;
-    let answered = s.since(mark).iter().any(|packet| packet.is(PacketType::Ack) || packet.is(PacketType::Control));
+    let answered =
+        s.since(mark).iter().any(|packet| packet.is(PacketType::Ack) || packet.is(PacketType::Control));
     s.check("MR-WIRE-3", !answered, || "another version is answered".to_owned())?;
     let after = s.dropped("version")?;
     s.check("MR-WIRE-2", after == before.map(|count| count + 3), || {
@@ -143,11 +145,7 @@ fn forbidden(region: &Region) -> Vec<(&'static str, &'static str, DataFields)> {
         (table, "offset past the length", DataFields { offset: 1, ..good.clone() }),
         (table, "offset that wraps", DataFields { offset: u32::MAX - 1, ..good.clone() }),
         (table, "no payload of four bytes", DataFields { payload: Vec::new(), flags: 0, ..good.clone() }),
-        (
-            table,
-            "a READ with payload",
-            DataFields { opcode: op::READ_REQUEST, ..good.clone() },
-        ),
+        (table, "a READ with payload", DataFields { opcode: op::READ_REQUEST, ..good.clone() }),
         (
             table,
             "an atomic of 4 bytes",
@@ -185,7 +183,8 @@ fn malformed(s: &mut Script<'_>) -> Outcome {
     broken.push(BaseFields { kind: 0, ..base }.datagram(&[]));
     broken.push(BaseFields { kind: 6, ..base }.datagram(&[0; 64]));
     broken.push(BaseFields { kind: 15, ..base }.datagram(&[0; 64]));
-    broken.push(BaseFields { kind: kind::DATA, path: 64, ..base }.datagram(good.get(20..).unwrap_or_default()));
+    broken
+        .push(BaseFields { kind: kind::DATA, path: 64, ..base }.datagram(good.get(20..).unwrap_or_default()));
     broken.push(BaseFields { kind: kind::ACK, ..base }.datagram(&[0; 63]));
     broken.push(BaseFields { kind: kind::PROBE, ..base }.datagram(&[0; 15]));
     broken.push(BaseFields { kind: kind::CONTROL, ..base }.datagram(&[9; 64]));
@@ -200,7 +199,8 @@ fn malformed(s: &mut Script<'_>) -> Outcome {
     s.check("MR-WIRE-4", count.is_none_or(|count| count == most || count + 1 == most), || {
         format!("{most} broken packets, {count:?} counted as malformed")
     })?;
-    let answered = s.since(mark).iter().any(|packet| packet.is(PacketType::Ack) || packet.is(PacketType::Control));
+    let answered =
+        s.since(mark).iter().any(|packet| packet.is(PacketType::Ack) || packet.is(PacketType::Control));
     s.check("MR-WIRE-3", !answered, || "a malformed packet is answered".to_owned())?;
     let seen = s.memory(&region, 0, 4)?;
     s.check("MR-SEC-2", seen == [0; 4], || "a malformed packet is placed".to_owned())?;
@@ -350,7 +350,10 @@ fn stray_refused(s: &mut Script<'_>) -> Outcome {
     s.send_ack(&link, &[block], &extra)?;
     s.run(s.pick(2 * MS, 20 * MS))?;
     s.monitor.on_told(&link);
-    let again = s.since(mark).iter().any(|packet| packet.data().is_some());
+    // What was refused goes again under a new CSN; a timeout would take the old one.
+    let csn = link.cumulative.wrapping_sub(1);
+    let again =
+        s.since(mark).iter().any(|packet| packet.data().is_some_and(|(data, _)| data.csn.raw() != csn));
     s.check("MR-WIRE-26", !again, || "a stray REFUSED frame refuses".to_owned())?;
     let status = s.serve_completion("MR-WIRE-26", &mut link, 1)?;
     s.check("MR-WIRE-26", status == "success", || format!("the WRITE ends as {status}"))

@@ -12,7 +12,9 @@ use metaroce_core::{
     RegisteredRegion, RemoteAddress, Segment, Status, StreamId, TagEntry, WorkRequest,
 };
 
-use super::{Answer, Command, DeviceEvent, HexBytes, PROTOCOL, Place, Request, Right, Settings, Stretch, Tag};
+use super::{
+    Answer, Command, DeviceEvent, HexBytes, PROTOCOL, Place, Request, Right, Settings, Stretch, Tag,
+};
 
 /// What drives the endpoint: sockets, or the suite itself in virtual time.
 pub trait Backend {
@@ -26,7 +28,10 @@ pub trait Backend {
     /// Why that is not possible.
     fn restart(&mut self, settings: &Settings) -> Result<(), String>;
     /// The endpoint.
-    fn endpoint(&mut self) -> &mut Endpoint<HeapStorage>;
+    ///
+    /// # Errors
+    /// If a restart failed, so that there is none.
+    fn endpoint(&mut self) -> Result<&mut Endpoint<HeapStorage>, String>;
     /// The time in its terms.
     fn now(&self) -> Instant;
     /// The next event.
@@ -117,8 +122,8 @@ impl Interpreter {
                 *self = Self::default();
                 backend.restart(settings).map(|()| Answer::Done)
             }
-            Command::Poll => Ok(Answer::Events { events: self.events(backend) }),
-            Command::Counters => Ok(counters(backend)),
+            Command::Poll => Ok(Answer::Events { events: self.events(backend)? }),
+            Command::Counters => counters(backend),
             Command::Register { .. }
             | Command::Rekey { .. }
             | Command::Deregister { .. }
@@ -147,7 +152,7 @@ impl Interpreter {
             }
             Command::Rekey { region } => {
                 let id = self.region(*region)?;
-                let key = backend.endpoint().rekey_region(id).map_err(|error| error.to_string())?;
+                let key = backend.endpoint()?.rekey_region(id).map_err(|error| error.to_string())?;
                 Ok(Answer::Region { region: *region, key: key.0 })
             }
             Command::Deregister { region } => {
@@ -180,34 +185,34 @@ impl Interpreter {
                     private_data: &private.0,
                     ..ConnectOptions::to(*remote)
                 };
-                let connection = backend.endpoint().connect(now, options).map_err(text)?;
+                let connection = backend.endpoint()?.connect(now, options).map_err(text)?;
                 Ok(Answer::Connection { connection: self.connection_number(connection) })
             }
             Command::Accept { connection, domain, private } => {
                 let connection = self.connection(*connection)?;
                 let domain = ProtectionDomain(*domain);
-                backend.endpoint().accept(now, connection, domain, &private.0).map_err(text)?;
+                backend.endpoint()?.accept(now, connection, domain, &private.0).map_err(text)?;
                 Ok(Answer::Done)
             }
             Command::Reject { connection, reason, private } => {
                 let connection = self.connection(*connection)?;
                 let reason = RejectReason::from_code(*reason).map_err(|_| "no such reason".to_owned())?;
-                backend.endpoint().reject(now, connection, reason, &private.0).map_err(text)?;
+                backend.endpoint()?.reject(now, connection, reason, &private.0).map_err(text)?;
                 Ok(Answer::Done)
             }
             Command::Close { connection, flush } => {
                 let mode = if *flush { CloseMode::Flush } else { CloseMode::Drain };
-                backend.endpoint().close(now, self.connection(*connection)?, mode).map_err(text)?;
+                backend.endpoint()?.close(now, self.connection(*connection)?, mode).map_err(text)?;
                 Ok(Answer::Done)
             }
             Command::Repath { connection, path } => {
                 let connection = self.connection(*connection)?;
-                backend.endpoint().repath(connection, PathId(*path)).map_err(text)?;
+                backend.endpoint()?.repath(connection, PathId(*path)).map_err(text)?;
                 Ok(Answer::Done)
             }
             Command::Path { connection, path } => {
                 let connection = self.connection(*connection)?;
-                let stats = backend.endpoint().path_stats(connection, PathId(*path));
+                let stats = backend.endpoint()?.path_stats(connection, PathId(*path));
                 let stats = stats.ok_or_else(|| "no such path".to_owned())?;
                 let state = match stats.state {
                     PathState::Good => "good",
@@ -233,7 +238,7 @@ impl Interpreter {
 
     fn on_work(&mut self, backend: &mut dyn Backend, command: &Command) -> Result<Answer, String> {
         let now = backend.now();
-        let endpoint = backend.endpoint();
+        let endpoint = backend.endpoint()?;
         match command {
             Command::OpenStream { connection } => {
                 let stream = endpoint.open_stream(self.connection(*connection)?).map_err(text)?;
@@ -297,17 +302,17 @@ impl Interpreter {
         Ok(Answer::Done)
     }
 
-    fn events(&mut self, backend: &mut dyn Backend) -> Vec<DeviceEvent> {
+    fn events(&mut self, backend: &mut dyn Backend) -> Result<Vec<DeviceEvent>, String> {
         let mut events = Vec::new();
         while let Some(event) = backend.poll_event() {
             let private = match event {
-                Event::Incoming { connection, .. } => backend.endpoint().private_data(connection),
+                Event::Incoming { connection, .. } => backend.endpoint()?.private_data(connection),
                 _ => None,
             };
             let private = HexBytes::from(private.unwrap_or_default());
             events.push(self.event(event, private));
         }
-        events
+        Ok(events)
     }
 
     fn event(&mut self, event: Event, private: HexBytes) -> DeviceEvent {
@@ -337,7 +342,9 @@ impl Interpreter {
             },
             Event::Completion(done) => self.completion(&done),
             Event::DatagramReceived(done) if done.status == Status::Success => DeviceEvent::Datagram {
-                queue: number(self.queues.iter().position(|queue| *queue == done.queue).unwrap_or(usize::MAX)),
+                queue: number(
+                    self.queues.iter().position(|queue| *queue == done.queue).unwrap_or(usize::MAX),
+                ),
                 id: done.id,
                 bytes: done.bytes,
                 source_queue: done.source_queue,
@@ -390,11 +397,14 @@ impl Interpreter {
     }
 }
 
-fn counters(backend: &mut dyn Backend) -> Answer {
-    let stats = backend.endpoint().stats();
-    let dropped: BTreeMap<String, u64> =
-        DropReason::ALL.iter().zip(stats.dropped).map(|(reason, count)| (kebab(reason.name()), count)).collect();
-    Answer::Counters { dropped, access_faults: stats.access_faults }
+fn counters(backend: &mut dyn Backend) -> Result<Answer, String> {
+    let stats = backend.endpoint()?.stats();
+    let dropped: BTreeMap<String, u64> = DropReason::ALL
+        .iter()
+        .zip(stats.dropped)
+        .map(|(reason, count)| (kebab(reason.name()), count))
+        .collect();
+    Ok(Answer::Counters { dropped, access_faults: stats.access_faults })
 }
 
 /// `AckOfUnsent` as `ack-of-unsent`.
@@ -451,7 +461,6 @@ fn status_name(status: Status) -> String {
     kebab(&format!("{status:?}"))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` passes")]
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -1,0 +1,54 @@
+//! The compliance suite against the core in process, and against itself: every case passes, every id exists, and a run is
+//! repeated byte for byte.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+
+use metaroce_conformance::spec::{self, Status};
+use metaroce_conformance::suite::{self, ALWAYS, InProcess, Report, Verdict};
+
+fn run_all(seed: u64) -> Vec<Report> {
+    let mut port = InProcess::new(seed).unwrap();
+    suite::all_cases().into_iter().map(|case| suite::run(&mut port, case, seed).unwrap()).collect()
+}
+
+fn blame(report: &Report) -> Option<String> {
+    match &report.verdict {
+        Verdict::Passed | Verdict::NotApplicable(_) => None,
+        other => Some(format!("{}: {other:?}", report.case.name)),
+    }
+}
+
+#[test]
+fn the_core_passes_every_case() {
+    for seed in [1, 2, 3] {
+        let blamed: Vec<String> = run_all(seed).iter().filter_map(blame).collect();
+        assert!(blamed.is_empty(), "seed {seed}: {blamed:#?}");
+    }
+}
+
+#[test]
+//= MR-SEC-8 test
+fn a_run_is_repeated_byte_for_byte() {
+    for (one, two) in run_all(7).iter().zip(&run_all(7)) {
+        assert_eq!(one.record.len(), two.record.len(), "{}", one.case.name);
+        let same =
+            one.record.iter().zip(&two.record).all(|(a, b)| (a.at_ns, &a.bytes) == (b.at_ns, &b.bytes));
+        assert!(same, "{}", one.case.name);
+    }
+}
+
+#[test]
+fn every_requirement_of_a_case_is_in_force() {
+    let (requirements, _) = spec::parse("SPEC.md", include_str!("../SPEC.md"));
+    let cases = suite::all_cases();
+    let named = cases.iter().flat_map(|case| case.requirements).chain(&ALWAYS);
+    for id in named {
+        let found = requirements.iter().find(|requirement| requirement.id.to_string() == *id);
+        let found = found.unwrap_or_else(|| panic!("{id} is not in SPEC.md"));
+        assert!(found.status != Status::Planned, "{id} is planned");
+    }
+    let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
+    assert_eq!(names.len(), cases.len(), "two cases have one name");
+}

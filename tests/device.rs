@@ -1,0 +1,84 @@
+//! `metaroce serve --control` under the compliance suite, over real UDP: one test for each backend.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use metaroce_conformance::suite::{self, Udp, Verdict};
+
+#[test]
+fn mio_passes_the_suite() {
+    passes_the_suite("mio");
+}
+
+/// The device in a process of its own; it ends with the test.
+struct Device {
+    child: Child,
+    listening: SocketAddr,
+    control: SocketAddr,
+}
+
+impl Device {
+    fn start(backend: &str) -> Result<Self, String> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_metaroce"))
+            .args(["--json", "--backend", backend, "serve"])
+            .args(["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Ok(told) = serde_json::from_str::<serde_json::Value>(&line) else {
+            let status = child.wait().unwrap();
+            return Err(format!("serve --backend {backend} ended with {status}: {line}"));
+        };
+        let address = |name: &str| told.get(name)?.as_str().and_then(|text| text.parse().ok());
+        match (address("listening"), address("control")) {
+            (Some(listening), Some(control)) => Ok(Self { child, listening, control }),
+            _ => Err(format!("serve --backend {backend} says {line}")),
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Every case passes; what the suite can't look at here is printed. A backend that a machine can't run is skipped.
+fn passes_the_suite(backend: &str) {
+    let device = match Device::start(backend) {
+        Ok(device) => device,
+        Err(reason) => {
+            assert!(backend != "mio", "{reason}");
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let mut port = Udp::new(device.listening, device.control).unwrap();
+    let mut failures = Vec::new();
+    for case in suite::all_cases() {
+        // A machine that stops for a while can make a device look late: only what fails three times fails.
+        let mut last = None;
+        for seed in 1..=3 {
+            match suite::run(&mut port, case, seed).unwrap().verdict {
+                Verdict::Failed { requirement, text } => {
+                    last = Some(format!("{}: {requirement}: {text}", case.name));
+                }
+                verdict => {
+                    if let Verdict::Skipped(reason) = verdict {
+                        println!("{}: not looked at: {reason}", case.name);
+                    }
+                    last = None;
+                    break;
+                }
+            }
+        }
+        failures.extend(last);
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
