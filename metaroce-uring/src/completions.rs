@@ -112,6 +112,9 @@ impl Uring {
             None => (slot.count(), slot.bytes()),
             Some(segment) => (1, slot.segment_bytes(segment)),
         };
+        if datagrams > 1 {
+            self.files.prove(slot.job.socket, slot.segment_bytes(0));
+        }
         host.stats.datagrams_sent += datagrams as u64;
         host.stats.bytes_sent += bytes as u64;
         host.stats.gso_batches += u64::from(datagrams > 1);

@@ -39,9 +39,11 @@ pub enum ZeroCopy {
     /// Never.
     Never,
     /// Towards destinations whose device does send without a copy, which a trial of each finds out; and for sends above
-    /// the size at which that pays, which is measured when the first such device is found.
+    /// the size at which that pays, which is measured when the first such device is found. A send must consist of at most
+    /// 17 pieces, none of which crosses a page: with datagrams of 4 KiB that are 5 in one segmented send, so
+    /// `gso_segments_max` must be lowered for this to happen.
     #[default]
     Auto,
-    /// For every send of at least that many bytes, even if the device copies in the end (for measurements).
+    /// For every such send of at least that many bytes, even if the device copies in the end (for measurements).
     From(usize),
 }

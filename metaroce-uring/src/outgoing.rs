@@ -102,12 +102,16 @@ impl Uring {
             }
         };
         let socket = outlet.slot;
-        if self.files.admit(&outlet, shipment.bytes, &mut self.other_calls) == Admission::After {
+        if self.files.admit(&outlet, shipment.bytes, shipment.segment_bytes, &mut self.other_calls)
+            == Admission::After
+        {
             self.hurry(host);
             let Some(outlet) = self.sockets.outlet(plane, source) else {
                 return Place::None(Outcome::Gone);
             };
-            if self.files.admit(&outlet, shipment.bytes, &mut self.other_calls) == Admission::After {
+            if self.files.admit(&outlet, shipment.bytes, shipment.segment_bytes, &mut self.other_calls)
+                == Admission::After
+            {
                 host.stats.send_errors.would_block += 1;
                 return Place::None(Outcome::Later);
             }
@@ -129,9 +133,10 @@ impl Uring {
     /// Makes the request of a slot that is filled.
     fn launch(&mut self, index: u32, shipment: &Shipment, host: &mut Host) -> Outcome {
         let v6 = self.planes_v6(shipment.plane);
-        let zero_copy = self.zero_copy.wants(shipment.plane, shipment.to.ip(), shipment.bytes);
         let Some(to) = destination(shipment.to, v6) else { return Outcome::Gone };
         let Some(slot) = self.slots.get_mut(index) else { return Outcome::Gone };
+        let zero_copy =
+            slot.can_be_direct() && self.zero_copy.wants(shipment.plane, shipment.to.ip(), shipment.bytes);
         let target = Target {
             to: shipment.to,
             socket_v6: v6,
@@ -144,7 +149,7 @@ impl Uring {
         let socket = slot.job.socket;
         self.stats.zero_copy_sends += u64::from(zero_copy);
         host.stats.send_calls += 1;
-        self.files.on_sent(socket, shipment.bytes);
+        self.files.on_sent(socket, shipment.bytes, shipment.segment_bytes);
         self.submit_slot(index);
         Outcome::Gone
     }

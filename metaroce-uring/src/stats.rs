@@ -20,7 +20,9 @@ pub struct UringStats {
     pub zero_copy_copied: u64,
     /// Of these, those that were refused for want of locked memory, and went out as copies.
     pub zero_copy_refused: u64,
-    /// Requests that were cancelled.
+    /// Sends under way at the moment.
+    pub sends_under_way: usize,
+    /// Sends that were cancelled, since a region was to be given back.
     pub cancelled: u64,
     /// Whether the sockets are registered with the ring.
     pub registered_files: bool,

@@ -145,6 +145,7 @@ impl Uring {
             requests: self.ring.requests,
             enters: self.ring.enters,
             completion_overflows: self.ring.overflows,
+            sends_under_way: self.slots.taken(),
             ..self.stats
         }
     }
@@ -289,7 +290,7 @@ impl Backend for Uring {
     }
 
     fn release_region(&mut self, region: RegionId, host: &mut Host) -> io::Result<()> {
-        if self.slots.is_idle() { Ok(()) } else { self.let_go(region, host) }
+        if self.slots.taken() == 0 { Ok(()) } else { self.let_go(region, host) }
     }
 
     fn shut_down(&mut self) {
@@ -307,6 +308,8 @@ impl Backend for Uring {
             std::mem::forget(std::mem::replace(&mut self.slots, Slots::new(1)));
         }
         self.buffers = None;
+        // Or else the ring keeps the sockets, and they their ports, until the kernel gets round to it.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 

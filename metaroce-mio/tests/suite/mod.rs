@@ -6,6 +6,7 @@ pub mod blocking;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod namespaces;
+pub mod pair;
 
 use metaroce_mio::OpenBackend;
 use metaroce_mio::socket::Sockets;

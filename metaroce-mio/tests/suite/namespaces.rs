@@ -22,13 +22,13 @@ const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Namespaces A (10.77.0.1) and B (10.77.0.2), removed at the end.
-struct Link {
-    names: [String; 2],
+pub struct Link {
+    pub names: [String; 2],
 }
 
 impl Link {
     /// `None` where namespaces cannot be made.
-    fn new(test: &str, mtu: u32) -> Option<Self> {
+    pub fn new(test: &str, mtu: u32) -> Option<Self> {
         let id = std::process::id();
         let link = Self { names: ["a", "b"].map(|side| format!("mr-{test}-{id}-{side}")) };
         let [a, b] = &link.names;
@@ -99,14 +99,15 @@ impl Drop for Link {
     }
 }
 
-fn run(command: &str) -> bool {
+/// Runs a command; whether it succeeded.
+pub fn run(command: &str) -> bool {
     let mut words = command.split(' ');
     let program = words.next().unwrap_or("");
     Command::new(program).args(words).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// Moves this thread into a namespace.
-fn enter(name: &str) {
+pub fn enter(name: &str) {
     let namespace = File::open(format!("/run/netns/{name}")).expect("the namespace");
     // SAFETY: the call takes no pointer, and moves only this thread.
     let outcome = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -121,19 +121,17 @@ impl Ring {
     /// What the request refers to must stay as it is until its last completion was taken from here.
     pub(crate) unsafe fn push(&mut self, entry: squeue::Entry, tag: Tag) -> io::Result<()> {
         let entry = entry.user_data(tag.encode());
-        for _ in 0..PUSH_TRIES {
-            // SAFETY: the caller sees to it.
-            if unsafe { self.queues.submission().push(&entry) }.is_ok() {
-                self.outstanding += 1;
-                self.requests += 1;
-                return Ok(());
-            }
-            self.submit()?;
-            if self.queues.params().is_setup_sqpoll() {
-                let _ = self.queues.submitter().squeue_wait();
-            }
+        // SAFETY: the caller sees to it.
+        if unsafe { self.queues.submission().push(&entry) }.is_err() {
+            self.submit_all()?;
+            // SAFETY: as above.
+            let pushed = unsafe { self.queues.submission().push(&entry) };
+            pushed
+                .map_err(|_| io::Error::new(io::ErrorKind::WouldBlock, "the submission queue stays full"))?;
         }
-        Err(io::Error::new(io::ErrorKind::WouldBlock, "the submission queue stays full"))
+        self.outstanding += 1;
+        self.requests += 1;
+        Ok(())
     }
 
     /// Gives the kernel all requests, and has it hand over what is complete. Never blocks. No call if there is neither.
@@ -164,12 +162,17 @@ impl Ring {
 
     /// Waits until the kernel has taken over all requests: at once, but for a thread of the kernel that submits.
     pub(crate) fn submit_all(&mut self) -> io::Result<()> {
-        for _ in 0..PUSH_TRIES {
+        let start = Instant::now();
+        loop {
             self.submit()?;
             if self.unsubmitted() == 0 {
                 return Ok(());
             }
-            std::thread::yield_now();
+            match start.elapsed() {
+                spent if spent > SUBMIT_LIMIT => break,
+                spent if spent > SUBMIT_PATIENCE => std::thread::sleep(SUBMIT_PATIENCE),
+                _ => std::thread::yield_now(),
+            }
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not take over requests"))
     }
@@ -288,8 +291,9 @@ fn passing(result: io::Result<()>) -> io::Result<()> {
 const ENTRIES_MIN: u32 = 8;
 const ENTRIES_MAX: u32 = 4096;
 
-/// Attempts to find room before giving up. With a submitting thread of the kernel each is a moment.
-const PUSH_TRIES: usize = 10_000;
+/// How long to wait for a submitting thread of the kernel without sleeping, and at all.
+const SUBMIT_PATIENCE: Duration = Duration::from_micros(200);
+const SUBMIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long ending all requests may take.
 const DRAIN_TRIES: usize = 100;

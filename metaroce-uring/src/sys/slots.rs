@@ -117,9 +117,9 @@ impl Slots {
         self.slots.get_mut(index as usize)
     }
 
-    /// Whether all are free.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == self.slots.len()
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// The slots that refer to a region.
@@ -205,6 +205,16 @@ impl Slot {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
+    /// Whether the kernel can send it from where its bytes are: a packet, segmented or not, has room for so many pieces,
+    /// none of which crosses a page.
+    pub(crate) fn can_be_direct(&self) -> bool {
+        let pages = |part: &libc::iovec| {
+            let start = part.iov_base.addr();
+            (start + part.iov_len).div_ceil(PAGE_BYTES) - start / PAGE_BYTES
+        };
+        self.parts.iter().map(pages).sum::<usize>() <= PIECES_MAX
+    }
+
     /// Where it goes.
     pub(crate) fn destination(&self) -> Option<SocketAddr> {
         self.target.map(|target| target.to)
@@ -274,3 +284,9 @@ const SLOTS_MAX: u16 = 4096;
 const HEADER_BYTES: usize = 1024;
 const PARTS: usize = 32;
 const SEGMENTS: usize = 16;
+
+/// Pieces of a packet that the kernel takes as they are (`MAX_SKB_FRAGS`, which may be configured higher).
+const PIECES_MAX: usize = 17;
+
+/// The smallest page that there is.
+const PAGE_BYTES: usize = 4096;
