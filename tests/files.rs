@@ -290,6 +290,22 @@ fn a_full_disk_has_a_clear_error_and_leaves_nothing() {
 }
 
 #[test]
+fn a_client_killed_in_mid_transfer_leaves_the_server_serving() {
+    let setup = Setup::new();
+    std::fs::write(setup.local.path().join("long"), noise(1, 256 << 20)).unwrap();
+    std::fs::write(setup.local.path().join("short"), noise(2, 4 << 20)).unwrap();
+    for _ in 0..3 {
+        let mut client = Running::start(&mut setup.command(&["put", "long"]));
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(client.is_running(), "it was to be killed while it runs");
+        drop(client); // which kills it
+        setup.run(&["put", "short"]).expect_success();
+    }
+    assert!(std::fs::read(setup.served.path().join("short")).unwrap() == noise(2, 4 << 20));
+    assert!(!setup.served.path().join("long").exists(), "half a file has no name");
+}
+
+#[test]
 fn ctrl_c_ends_client_and_server_cleanly() {
     let setup = Setup::new();
     std::fs::write(setup.local.path().join("big"), noise(1, 512 << 20)).unwrap();
