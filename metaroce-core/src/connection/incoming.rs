@@ -45,7 +45,8 @@ pub(crate) fn on_packet(
     }
     //= MR-PATH-5
     let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
-    let arrival = Arrival { psn: base.psn, timestamp: base.timestamp, epoch: base.epoch, ecn: datagram.ecn };
+    let Base { psn, timestamp, epoch, .. } = *base;
+    let arrival = Arrival { psn, timestamp, epoch, ecn: datagram.ecn, proven: base.kind == PacketType::Data };
     let result = match base.kind {
         PacketType::Data => on_data(view, now, slot, at, arrival, body, memory),
         PacketType::Probe => on_probe(view, now, slot, at, arrival, body),
@@ -79,9 +80,10 @@ fn on_data(
         if view.paths.at(at).received.has(arrival.psn) {
             return Disposition::Duplicate;
         }
-        if !view.paths.at(at).received.is_plausible(arrival.psn) {
+        if !view.paths.at(at).received.is_plausible(arrival.psn, view.csn_window) {
             return Disposition::Dropped(DropReason::BadProof);
         }
+        let arrival = Arrival { proven: false, ..arrival };
         let taken = stream::on_datagram(view, slot, &header, payload, memory);
         enter(view, now, slot, at, arrival, Verdict::Accepted, false);
         return if taken { Disposition::Consumed } else { Disposition::Dropped(DropReason::Datagram) };
@@ -203,7 +205,7 @@ fn on_probe(
         return Disposition::Dropped(DropReason::Malformed);
     };
     //= MR-SEC-7
-    if !view.paths.at(at).received.is_plausible(arrival.psn) {
+    if !view.paths.at(at).received.is_plausible(arrival.psn, view.csn_window) {
         return Disposition::Dropped(DropReason::BadProof);
     }
     //= MR-ACK-3

@@ -7,8 +7,8 @@ use crate::wire::{ACK_FLAG_EMPTY, AckBody, Vector256};
 
 /// The largest PSN moves by at most this much between two acknowledgements (the vector has 256 bits).
 const LARGEST_STEP_MAX: u32 = 192;
-/// Transmissions in a row of which none arrives, at most.
-const PSN_STEP_MAX: u32 = 1 << 20;
+/// Transmissions in a row of which none arrives: so many at least are believed, and twice the CSN window if that is more.
+const PSN_STEP_MIN: u32 = 1 << 15;
 
 /// What one path has received.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,15 @@ struct Newest {
     psn: Psn,
     timestamp: u32,
     at: Instant,
+    /// It came with a CSN of the window, which nobody guesses easily.
+    proven: bool,
+}
+
+impl Newest {
+    /// Whether it may be forged, and keeps `psn` out of the vector.
+    fn hides(&self, psn: Psn) -> bool {
+        !self.proven && self.psn.raw().wrapping_sub(psn.raw()) >= Vector256::BITS
+    }
 }
 
 /// The delivery's judgement of a packet, as the path enters it.
@@ -80,9 +89,9 @@ impl Received {
 
     /// Whether the peer can have come to `psn`: what only carries a PSN, and no CSN that is checked, must not move the
     /// vector to where no packet of the peer's is ever entered again.
-    pub(crate) fn is_plausible(&self, psn: Psn) -> bool {
+    pub(crate) fn is_plausible(&self, psn: Psn, csn_window: u32) -> bool {
         let largest = self.newest.map_or(self.first, |newest| newest.psn);
-        largest.distance(psn).unsigned_abs() <= PSN_STEP_MAX
+        largest.distance(psn).unsigned_abs() <= csn_window.saturating_mul(2).max(PSN_STEP_MIN)
     }
 
     /// Whether `psn` was entered before, as far as the vector tells.
@@ -112,11 +121,11 @@ impl Received {
         verdict: Verdict,
         ack_packets: u32,
     ) -> Due {
-        let Arrival { psn, timestamp, epoch, ecn } = arrival;
+        let Arrival { psn, timestamp, epoch, ecn, proven } = arrival;
         let mut gap = false;
         let position = match self.newest {
             None => {
-                self.newest = Some(Newest { psn, timestamp, at: now });
+                self.newest = Some(Newest { psn, timestamp, at: now, proven });
                 self.told = Some(psn.minus(1));
                 self.epoch = epoch;
                 Some(0)
@@ -127,8 +136,18 @@ impl Received {
                 gap = step > 1;
                 self.accepted = self.accepted.shift(step);
                 self.refused = self.refused.shift(step);
-                self.newest = Some(Newest { psn, timestamp, at: now });
+                self.newest = Some(Newest { psn, timestamp, at: now, proven });
                 self.epoch = epoch;
+                Some(0)
+            }
+            //= MR-SEC-11
+            Some(newest) if proven && newest.hides(psn) => {
+                (self.accepted, self.refused) = (Vector256::EMPTY, Vector256::EMPTY);
+                self.oldest_untold = None;
+                self.newest = Some(Newest { psn, timestamp, at: now, proven });
+                self.told = Some(psn.minus(1));
+                self.epoch = epoch;
+                gap = true;
                 Some(0)
             }
             Some(newest) => {
@@ -195,6 +214,8 @@ pub(crate) struct Arrival {
     pub(crate) timestamp: u32,
     pub(crate) epoch: u8,
     pub(crate) ecn: Ecn,
+    /// It carries a CSN, which was checked: all but PROBE and DATAGRAM.
+    pub(crate) proven: bool,
 }
 
 #[cfg(test)]

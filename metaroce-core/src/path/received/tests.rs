@@ -11,7 +11,7 @@ use crate::connection::AckSnapshot;
 const FIRST: u32 = u32::MAX - 300;
 
 fn arrival(psn: u32, ecn: Ecn) -> Arrival {
-    Arrival { psn: Psn::new(psn), timestamp: psn, epoch: 3, ecn }
+    Arrival { psn: Psn::new(psn), timestamp: psn, epoch: 3, ecn, proven: true }
 }
 
 fn enter(received: &mut Received, psn: u32, verdict: Verdict) -> Due {
@@ -149,4 +149,28 @@ fn packet_older_than_the_vector_changes_nothing_but_the_count() {
     let (body, _) = ack(&mut received, 0);
     assert_eq!(body.accepted.iter().collect::<Vec<_>>(), [0, 255]);
     assert_eq!(body.packets, 3);
+}
+
+#[test]
+//= MR-SEC-11 test
+fn what_a_forged_probe_hides_is_found_again_by_the_next_data() {
+    let mut received = Received::starting_at(Psn::new(FIRST));
+    for psn in 0..10 {
+        enter(&mut received, FIRST.wrapping_add(psn), Verdict::Accepted);
+    }
+    let far = FIRST.wrapping_add(20_000);
+    assert!(received.is_plausible(Psn::new(far), 64));
+    assert!(!received.is_plausible(Psn::new(far.wrapping_add(20_000)), 64));
+    let probe = Arrival { proven: false, ..arrival(far, Ecn::NotEct) };
+    received.on_packet(Instant::ZERO, probe, Verdict::Accepted, 8);
+    assert_eq!(ack(&mut received, 0).0.largest, Psn::new(far));
+    let next = FIRST.wrapping_add(10);
+    assert_eq!(enter(&mut received, next, Verdict::Accepted), Due::Now);
+    let (body, _) = ack(&mut received, 0);
+    assert_eq!((body.largest, body.packets), (Psn::new(next), 12));
+    assert!(body.accepted.contains(0) && !body.accepted.contains(1));
+    // A PSN that came with a CSN stays, whatever comes late.
+    enter(&mut received, far, Verdict::Accepted);
+    enter(&mut received, next.wrapping_add(1), Verdict::Accepted);
+    assert_eq!(ack(&mut received, 0).0.largest, Psn::new(far));
 }
