@@ -7,13 +7,14 @@ use std::fmt::Write as _;
 
 use arbitrary::{Arbitrary, Unstructured};
 use metaroce_core::{
-    AtomicOperation, CloseMode, Config, ConnectOptions, Datagram, DatagramRequest, Disposition, Ecn, Instant,
-    Limits, Operation, Progress, RemoteAddress, Segment, StreamId, StreamOptions, TableChecksum, TagEntry,
-    Transmit, WorkRequest,
+    AtomicOperation, CloseMode, Config, ConnectOptions, Datagram, DatagramRequest, Disposition, DropReason,
+    Ecn, Instant, Limits, Operation, Progress, RemoteAddress, Segment, StreamId, StreamOptions,
+    TableChecksum, TagEntry, Transmit, WorkRequest,
 };
 
 use crate::craft::{Known, Packet, Seen, seal};
 use crate::host::{Host, SINK_BYTES};
+use crate::probe;
 
 const STEPS_MAX: usize = 120;
 const ROUNDS_MAX: usize = 1000;
@@ -80,6 +81,25 @@ enum Call {
 
 /// Plays the steps that the bytes stand for.
 pub fn run(bytes: &[u8]) {
+    let _ = play(bytes);
+}
+
+/// What became of the forged packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forged {
+    /// Taken, and not known before.
+    pub consumed: u32,
+    /// Judged before.
+    pub duplicates: u32,
+    /// Dropped at the first looks: not well-formed, checksum, version, unknown connection or path.
+    pub dropped_early: u32,
+    /// Dropped for their numbers or proofs.
+    pub dropped: u32,
+}
+
+/// Plays them, and tells what became of the forged packets.
+#[must_use]
+pub fn play(bytes: &[u8]) -> Forged {
     let mut input = Unstructured::new(bytes);
     let settings = u8::arbitrary(&mut input).unwrap_or(0);
     let mut pair = Pair::connected(settings);
@@ -91,6 +111,7 @@ pub fn run(bytes: &[u8]) {
         pair.play(step);
     }
     pair.end();
+    pair.forged
 }
 
 struct Pair {
@@ -99,11 +120,26 @@ struct Pair {
     /// What was seen of the packets to each host.
     seen: [Seen; 2],
     batch: Vec<Transmit>,
+    forged: Forged,
 }
 
 impl Side {
     const fn index(self) -> usize {
         self as usize
+    }
+}
+
+impl Forged {
+    fn count(&mut self, disposition: Disposition) {
+        use DropReason::{Checksum, Malformed, UnknownConnection, UnknownPath, Version};
+        *match disposition {
+            Disposition::Consumed => &mut self.consumed,
+            Disposition::Duplicate => &mut self.duplicates,
+            Disposition::Dropped(Checksum | Malformed | UnknownConnection | UnknownPath | Version) => {
+                &mut self.dropped_early
+            }
+            Disposition::Dropped(_) => &mut self.dropped,
+        } += 1;
     }
 }
 
@@ -129,6 +165,7 @@ impl Pair {
             hosts,
             seen: [Seen::default(); 2],
             batch: vec![Transmit::EMPTY; 16],
+            forged: Forged::default(),
         };
         pair.connect(0);
         for _ in 0..20 {
@@ -153,7 +190,8 @@ impl Pair {
             Step::Craft { to, packet, from } => {
                 let to = to.index();
                 let bytes = packet.bytes(&self.known(to));
-                self.deliver(to, &bytes, from, Ecn::Ect0);
+                let disposition = self.deliver(to, &bytes, from, Ecn::Ect0);
+                self.forged.count(disposition);
             }
             Step::Alter { to, which, at, bytes, count, cut, sealed } => {
                 let to = to.index();
@@ -168,11 +206,11 @@ impl Pair {
                 if sealed {
                     seal(&mut datagram);
                 }
-                self.deliver(to, &datagram, From::Peer, Ecn::Ect0);
+                let _ = self.deliver(to, &datagram, From::Peer, Ecn::Ect0);
             }
             Step::Repeat { to, which } => {
                 if let Some(datagram) = self.pick(to.index(), which) {
-                    self.deliver(to.index(), &datagram, From::Peer, Ecn::Ce);
+                    let _ = self.deliver(to.index(), &datagram, From::Peer, Ecn::Ce);
                 }
             }
             Step::Wait { amount, shift } => self.pass((u64::from(amount) + 1) << (shift % 28)),
@@ -199,14 +237,14 @@ impl Pair {
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "an endpoint sends without end");
             let mut batch = std::mem::take(&mut self.batch);
-            let count = self.hosts[1 - to].endpoint.poll_transmit(self.now, &mut batch);
+            let count = probe::poll_transmit(&mut self.hosts[1 - to].endpoint, self.now, &mut batch);
             for packet in &mut batch[..count] {
                 let bytes = self.bytes_of(1 - to, packet);
                 self.seen[to].observe(&bytes);
                 // Others may be spoken to as well, if their addresses were forged.
                 let known = packet.destination == self.hosts[to].address;
                 if known && lost >> (number % 8) & 1 == 0 {
-                    self.deliver(to, &bytes, From::Peer, if marked { Ecn::Ce } else { packet.ecn });
+                    let _ = self.deliver(to, &bytes, From::Peer, if marked { Ecn::Ce } else { packet.ecn });
                 }
                 self.hosts[to].remember(bytes);
                 number += 1;
@@ -232,7 +270,7 @@ impl Pair {
         bytes
     }
 
-    fn deliver(&mut self, to: usize, bytes: &[u8], from: From, ecn: Ecn) {
+    fn deliver(&mut self, to: usize, bytes: &[u8], from: From, ecn: Ecn) -> Disposition {
         let mut source = self.hosts[1 - to].address;
         match from {
             From::Peer => {}
@@ -241,15 +279,16 @@ impl Pair {
         }
         let datagram = Datagram { source, plane: 0, ecn, bytes };
         let host = &mut self.hosts[to];
-        let _: Disposition = host.endpoint.handle_datagram(self.now, datagram, &mut host.regions);
+        let disposition = probe::handle_datagram(&mut host.endpoint, self.now, datagram, &mut host.regions);
         host.take_events(self.now);
+        disposition
     }
 
     fn pass(&mut self, nanos: u64) {
         self.now = self.now.after(nanos);
         for host in &mut self.hosts {
             let mut calls = 0;
-            while host.endpoint.handle_timeout(self.now) == Progress::More {
+            while probe::handle_timeout(&mut host.endpoint, self.now) == Progress::More {
                 calls += 1;
                 assert!(calls < ROUNDS_MAX, "timers without end");
             }

@@ -20,6 +20,7 @@ pub mod frame;
 pub mod handshake;
 pub mod header;
 mod host;
+pub mod probe;
 pub mod program;
 pub mod scenario;
 pub mod seeds;

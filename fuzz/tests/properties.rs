@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use metaroce_fuzz::datagram::{self, Forged};
 use metaroce_fuzz::{TARGETS, seeds};
 use quickcheck::{Gen, QuickCheck};
 
@@ -43,6 +44,22 @@ fn every_seed_passes() {
             run(&bytes);
         }
     }
+}
+
+/// Otherwise the target would only ever see the first checks.
+#[test]
+fn most_forged_packets_pass_the_first_checks_and_many_are_taken() {
+    let mut sum = Forged::default();
+    for (_, bytes) in seeds::of("datagram") {
+        let Forged { consumed, duplicates, dropped_early, dropped } = datagram::play(&bytes);
+        sum.consumed += consumed;
+        sum.duplicates += duplicates;
+        sum.dropped_early += dropped_early;
+        sum.dropped += dropped;
+    }
+    println!("{sum:?}");
+    let all = sum.consumed + sum.duplicates + sum.dropped_early + sum.dropped;
+    assert!(all > 50 && 2 * sum.dropped_early < all && 8 * sum.consumed > all, "{sum:?}");
 }
 
 /// `fuzz/regressions/TARGET/NAME`: minimised inputs that once failed.
