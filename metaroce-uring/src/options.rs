@@ -10,9 +10,12 @@ pub struct UringOptions {
     pub entries: u32,
     /// Sends under way at once, 1 to 4096; default 256. Each holds a descriptor of some kilobytes.
     pub sends_max: u16,
-    /// Buffers for receiving, a power of two from 2 to 4096; `None`, the default: 16 of 66 KiB with coalescing, 128
+    /// Buffers for receiving, a power of two from 2 to 4096; `None`, the default: 8 of 66 KiB with coalescing, 128
     /// of the size of a datagram without. They are used in turn, so many of them outgrow the processor's caches.
     pub receive_buffers: Option<u16>,
+    /// Bytes of datagrams that are collected before the kernel is given them in the middle of a round; default 256 KiB. The
+    /// more, the fewer system calls; but what was sealed too long ago has left the processor's caches.
+    pub submit_bytes: usize,
     /// Let a thread of the kernel submit, which sleeps after having been idle for that long: no system calls while it is
     /// busy, but it keeps a processor to itself. Default `None`.
     pub sq_poll_idle: Option<Duration>,
@@ -26,6 +29,7 @@ impl Default for UringOptions {
             entries: 256,
             sends_max: 256,
             receive_buffers: None,
+            submit_bytes: 256 << 10,
             sq_poll_idle: None,
             zero_copy: ZeroCopy::Auto,
         }

@@ -151,6 +151,10 @@ impl Uring {
         host.stats.send_calls += 1;
         self.files.on_sent(socket, shipment.bytes, shipment.segment_bytes);
         self.submit_slot(index);
+        self.collected_bytes += shipment.bytes;
+        if self.collected_bytes >= self.submit_bytes {
+            self.hurry(host);
+        }
         Outcome::Gone
     }
 
@@ -184,6 +188,7 @@ impl Uring {
 
     /// Has the kernel work on what it was not given yet.
     fn hurry(&mut self, host: &mut Host) {
+        self.collected_bytes = 0;
         if let Err(error) = self.ring.submit() {
             self.failure = Some(error);
         }

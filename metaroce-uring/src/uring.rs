@@ -40,6 +40,9 @@ pub struct Uring {
     pub(crate) zero_copy: Policy,
     pub(crate) capabilities: Capabilities,
     pub(crate) segments_max: usize,
+    pub(crate) submit_bytes: usize,
+    /// Bytes of datagrams that the kernel was not given yet.
+    pub(crate) collected_bytes: usize,
     /// A segmented send was refused as unsupported; the next single send tells whether segmentation is to blame.
     pub(crate) doubt_gso: bool,
     /// What has arrived and was not handed to the core yet.
@@ -113,6 +116,8 @@ impl OpenBackend for Uring {
             zero_copy: Policy::new(options.zero_copy, features.zero_copy),
             capabilities,
             segments_max: usize::from(config.sockets.gso_segments_max).clamp(1, SEGMENTS_MAX),
+            submit_bytes: options.submit_bytes,
+            collected_bytes: 0,
             doubt_gso: false,
             inbox: VecDeque::new(),
             repeats: VecDeque::new(),
@@ -249,6 +254,7 @@ impl Backend for Uring {
         self.now = now;
         self.arm()?;
         self.ring.submit()?;
+        self.collected_bytes = 0;
         self.poll(host);
         Ok(())
     }
@@ -328,9 +334,9 @@ impl fmt::Debug for Uring {
     }
 }
 
-/// Buffers for coalesced messages, each of up to 64 KiB: few, since they are used in turn, and those of a megabyte stay
-/// in the second-level cache.
-const COALESCED_BUFFERS: u16 = 16;
+/// Buffers for coalesced messages, each of up to 64 KiB: few, since they are used in turn, and those of half a megabyte
+/// stay in the second-level cache.
+const COALESCED_BUFFERS: u16 = 8;
 
 /// Buffers for single datagrams.
 const SINGLE_BUFFERS: u16 = 128;

@@ -70,7 +70,7 @@ fn measure(options: &Options, scenario: Scenario, backend: &str, amount: u64, tr
     };
     command.arg(format!("worker={backend}")).arg(format!("scenario={}", scenario.name()));
     command.arg(format!("amount={amount}"));
-    for name in ["loss", "paths", "spin", "sqpoll", "buffers"] {
+    for name in ["loss", "paths", "spin", "sqpoll", "buffers", "submit"] {
         command.args(options.given.get(name).map(|value| format!("{name}={value}")));
     }
     let output = command.output().expect("the worker ran");

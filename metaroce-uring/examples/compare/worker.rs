@@ -59,6 +59,7 @@ pub(crate) fn run(backend: &str, options: &Options) -> Value {
             uring.sq_poll_idle = (idle_ms > 0).then(|| Duration::from_millis(idle_ms));
             uring.receive_buffers =
                 u16::try_from(options.number("buffers", 0)).ok().filter(|count| *count > 0);
+            uring.submit_bytes = usize::try_from(options.number("submit", 256 << 10)).expect("fits");
             uring
         }),
         other => panic!("no backend {other}"),
