@@ -2,8 +2,9 @@
 
 use core::net::SocketAddr;
 
-use crate::ids::{ConnectionHandle, QueueId, RegionKey, StreamId};
+use crate::ids::{ConnectionHandle, PathId, QueueId, RegionKey, StreamId};
 use crate::stats::Limit;
+use crate::time::Instant;
 
 /// Something that the application may want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub enum Event {
         connection: ConnectionHandle,
         /// Why.
         reason: CloseReason,
+        /// When the peer last told something delivered; `None` if it never did. Of a connection that timed out it tells
+        /// until when it was good, and where.
+        last_progress: Option<LastProgress>,
     },
     /// The peer was the first to use a stream.
     StreamOpened {
@@ -66,6 +70,17 @@ pub enum Event {
     },
     /// A receive of a queue is finished: a datagram is in it, or the queue ended.
     DatagramReceived(DatagramReceived),
+}
+
+/// Where and when the peer last told something delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastProgress {
+    /// The plane.
+    pub plane: u8,
+    /// The path.
+    pub path: PathId,
+    /// When.
+    pub at: Instant,
 }
 
 /// The end of a queue's receive.

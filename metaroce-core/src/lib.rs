@@ -44,7 +44,7 @@ pub mod wire;
 pub use config::{Config, ConfigError, ConnectOptions, Limits};
 pub use crc::{Checksum, TableChecksum};
 pub use endpoint::{CloseMode, ConnectError, Endpoint, Progress};
-pub use event::{CloseReason, Completion, CompletionKind, DatagramReceived, Event, Status};
+pub use event::{CloseReason, Completion, CompletionKind, DatagramReceived, Event, LastProgress, Status};
 pub use ids::{ConnectionHandle, PathId, ProtectionDomain, QueueId, RegionId, RegionKey, StreamId};
 pub use memory::{AtomicOperation, Memory, MemoryError};
 pub use region::{Access, RegionError, RegionOptions, RegisteredRegion};

@@ -202,6 +202,8 @@ pub enum PlaneState {
     Up,
     /// The peer's address on it has not answered yet.
     Unverified,
+    /// Three quarters of its paths are dead: it carries no data while another can.
+    Dead,
 }
 
 /// What a connection knows of one of its planes.
@@ -217,6 +219,12 @@ pub struct PlaneStats {
     pub paths: u8,
     /// Those of them that carry data.
     pub paths_good: u8,
+    /// Nothing of the peer comes in on it, while the other planes deliver: as the peer was last told.
+    pub silent: bool,
+    /// The same, of the peer: as it last said.
+    pub peer_silent: bool,
+    /// The peer has no path left to send on it: as it last said.
+    pub peer_unreachable: bool,
 }
 
 /// Counters and estimates of a path.

@@ -8,6 +8,7 @@
     reason = "in tests a failure is a panic"
 )]
 
+pub(crate) mod multiplane;
 pub(crate) mod planes;
 pub(crate) mod program;
 

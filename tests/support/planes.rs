@@ -217,7 +217,7 @@ impl Drop for Planes {
 }
 
 /// Whether the tools are there and allowed.
-fn probe() -> Result<(), String> {
+pub(crate) fn probe() -> Result<(), String> {
     for (tool, version) in
         [("ip", "-V"), ("nft", "--version"), ("ethtool", "--version"), ("sysctl", "--version")]
     {
@@ -229,16 +229,16 @@ fn probe() -> Result<(), String> {
     Ok(())
 }
 
-fn ip(arguments: &[&str]) {
+pub(crate) fn ip(arguments: &[&str]) {
     output(Command::new("ip").args(arguments));
 }
 
 #[track_caller]
-fn output(command: &mut Command) -> String {
+pub(crate) fn output(command: &mut Command) -> String {
     try_output(command).unwrap()
 }
 
-fn try_output(command: &mut Command) -> Result<String, String> {
+pub(crate) fn try_output(command: &mut Command) -> Result<String, String> {
     let result = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
     if result.status.success() {
         Ok(String::from_utf8_lossy(&result.stdout).into_owned())

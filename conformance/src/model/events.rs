@@ -64,7 +64,7 @@ impl Reported<'_> {
                 let from = done.connection.and_then(|handle| self.find(handle));
                 self.oracle.check_datagram_received(self.number, from, &done)
             }
-            Event::Closed { connection, reason } => {
+            Event::Closed { connection, reason, .. } => {
                 self.closed.push((self.number, connection));
                 match reason {
                     CloseReason::Local | CloseReason::Peer => Ok(()),

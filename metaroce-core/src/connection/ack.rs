@@ -1,7 +1,7 @@
 //! Acknowledgements: when they go, what they carry, and over which path.
 
-use crate::connection::Connection;
 use crate::connection::output::{Sink, address, base};
+use crate::connection::{Connection, plane_health};
 use crate::ids::{Csn, PathId, Psn};
 use crate::path::{OwedReply, Path, Received};
 use crate::stream::{Stream, find};
@@ -106,6 +106,8 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     owner.paths.due |= owner.paths.pending;
     owner.paths.pending = 0;
     owner.clock.ack_at = Instant::FAR_FUTURE;
+    //= MR-ACK-19
+    let twice = owner.planes.health.take_twice() && plane_health::several_live(&owner.planes);
     while view.connections.at(connection).paths.due != 0 && !sink.is_full() {
         //= MR-ACK-20
         let mut blocks: [Block; BLOCKS] = [None; BLOCKS];
@@ -120,23 +122,10 @@ pub(crate) fn fill_acks(view: &mut View<'_>, now: Instant, connection: Idx<Conne
             *block = Some(build_for(view, now, connection, at));
         }
         emit(view, now, connection, &blocks, sink);
-    }
-}
-
-/// The good path on which the next acknowledgement goes: in rotation, so that one dead direction does not silence
-/// the others.
-pub(crate) fn next_ack_path(view: &mut View<'_>, connection: Idx<Connection>) -> Idx<Path> {
-    let paths = &mut view.connections.at_mut(connection).paths;
-    //= MR-ACK-17
-    let count = paths.count.max(1);
-    for _ in 0..count {
-        paths.ack_cursor = if paths.ack_cursor + 1 >= count { 0 } else { paths.ack_cursor + 1 };
-        let at = Idx::new(paths.first.raw().wrapping_add(u32::from(paths.ack_cursor)));
-        if view.paths.at(at).takes_data() {
-            return at;
+        if twice {
+            emit(view, now, connection, &blocks, sink);
         }
     }
-    paths.first
 }
 
 /// Sends one ACK packet.
@@ -147,8 +136,9 @@ pub(crate) fn emit(
     blocks: &[Block],
     sink: &mut Sink<'_>,
 ) {
-    let at = next_ack_path(view, connection);
+    let at = plane_health::next_ack_path(view, now, connection);
     let mut frames = StreamFrames::collect(view, connection);
+    let plane = plane_health::frame(view, now, connection);
     let owner = view.connections.at(connection);
     let path = view.paths.at(at);
     //= MR-ACK-16
@@ -167,6 +157,9 @@ pub(crate) fn emit(
             if !refused.is_empty() {
                 writer.append(|out| Frame::Refused(*refused).emit(out))?;
             }
+        }
+        if let Some(plane) = plane {
+            writer.append(|out| plane.emit(out))?;
         }
         frames.append(&mut writer)?;
         writer.finish()
@@ -197,25 +190,46 @@ pub(crate) fn fill_replies(
         if let Some(stream) = named {
             frames.push(credit(view, stream));
         }
-        //= MR-ACK-25
-        // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
-        let by = next_ack_path(view, connection);
-        let owner = view.connections.at(connection);
-        let path = view.paths.at(by);
-        let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
-        let source = SourcePort::Path(path.source_port);
-        sink.emit(|transmit| {
-            address(transmit, owner, path.plane, source, owner.terms.checksum_out);
-            let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
-            //= MR-ACK-22
-            writer.append(|out| ProbeReply { token, ack }.emit(out))?;
-            if !refused.is_empty() {
-                writer.append(|out| Frame::Refused(refused).emit(out))?;
-            }
-            frames.append(&mut writer)?;
-            writer.finish()
-        });
+        let reply = ProbeReply { token, ack };
+        emit_reply(view, now, connection, &reply, &refused, &mut frames, sink);
+        if plane_health::several_live(&view.connections.at(connection).planes) {
+            emit_reply(view, now, connection, &reply, &refused, &mut frames, sink);
+        }
     }
+}
+
+/// Sends one PROBE_REPLY.
+fn emit_reply(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    reply: &ProbeReply,
+    refused: &Vector256,
+    frames: &mut StreamFrames,
+    sink: &mut Sink<'_>,
+) {
+    //= MR-ACK-25
+    // Not by the path that asks: its way back may be what is broken. The path's acknowledgement goes by yet another.
+    let by = plane_health::next_ack_path(view, now, connection);
+    let plane = plane_health::frame(view, now, connection);
+    let owner = view.connections.at(connection);
+    let path = view.paths.at(by);
+    let base = base(now, owner, path, PacketType::ProbeReply, Psn::new(0));
+    let source = SourcePort::Path(path.source_port);
+    sink.emit(|transmit| {
+        address(transmit, owner, path.plane, source, owner.terms.checksum_out);
+        let mut writer = Appender { length: base.emit(&mut transmit.header)?, transmit };
+        //= MR-ACK-22
+        writer.append(|out| reply.emit(out))?;
+        if !refused.is_empty() {
+            writer.append(|out| Frame::Refused(*refused).emit(out))?;
+        }
+        if let Some(plane) = plane {
+            writer.append(|out| plane.emit(out))?;
+        }
+        frames.append(&mut writer)?;
+        writer.finish()
+    });
 }
 
 /// The CREDIT of a stream, marked as told; the initial count if it never posted a receive.

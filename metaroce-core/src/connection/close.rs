@@ -233,7 +233,9 @@ pub(crate) fn step_ending(
     let owner = view.connections.at_mut(slot);
     owner.become_state(State::Resting { until });
     //= MR-CLS-18
-    let event = Event::Closed { connection: owner.handle(slot), reason };
+    //= MR-PATH-27
+    let last_progress = owner.planes.health.last_progress();
+    let event = Event::Closed { connection: owner.handle(slot), reason, last_progress };
     view.push_event(event);
     view.arm(slot, until);
     true

@@ -2,7 +2,7 @@
 
 use crate::connection::handshake::CONNECT_BYTES;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Connection, Owed, State, ack, planes};
+use crate::connection::{Connection, Owed, State, plane_health, planes};
 use crate::ids::{PathId, Psn, WireConnectionId};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -18,7 +18,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         return; // Choosing a source would move the rotation on.
     }
     let incarnation = view.incarnation;
-    let (plane, via) = source(view, slot);
+    let (plane, via) = source(view, now, slot);
     let owner = view.connections.at(slot);
     let planes = planes::own_addresses(view.config, view.paths_per_connection, owner.planes.local(0));
     let (owed, ids) = (owner.owed, owner.ids);
@@ -95,7 +95,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
 /// Where control packets leave from. The peer answers a handshake to where it came from, so the first ones leave from
 /// the receive port. What repeats, and what ends a connection, goes by its good paths in turn: the receive port has one
 /// route, and that may be dead.
-fn source(view: &mut View<'_>, slot: Idx<Connection>) -> (u8, SourcePort) {
+fn source(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) -> (u8, SourcePort) {
     let owner = view.connections.at(slot);
     let answered = match owner.state {
         State::Connecting { .. } | State::Incoming => false,
@@ -105,7 +105,7 @@ fn source(view: &mut View<'_>, slot: Idx<Connection>) -> (u8, SourcePort) {
     if !answered || owner.paths.count == 0 {
         return (0, SourcePort::Receive);
     }
-    let at = ack::next_ack_path(view, slot);
+    let at = plane_health::next_ack_path(view, now, slot);
     let path = view.paths.at(at);
     (path.plane, SourcePort::Path(path.source_port))
 }

@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
 
 use crate::congestion::Feedback;
-use crate::connection::{Connection, close, health, paths};
+use crate::connection::{Connection, close, health, paths, plane_health};
 use crate::delivery::{Cause, Place};
 use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
 use crate::stats::{DropReason, PathState};
@@ -59,7 +59,10 @@ pub(crate) fn on_ack(
             Some(Frame::Credit { stream, none_needed, posted }) => {
                 stream::on_credit(view, now, connection, stream, (!none_needed).then_some(posted));
             }
-            // PLANE and START: one plane, and no allowance, in this draft. REFUSED without its block: nothing.
+            Some(Frame::Plane { silent, unreachable }) => {
+                plane_health::on_frame(view, now, connection, silent, unreachable);
+            }
+            // START: no allowance in this draft. REFUSED without its block: nothing.
             //= MR-WIRE-26
             Some(_) => {}
         }
@@ -158,6 +161,8 @@ fn on_delivered(
             path.rtt.on_sample(now, age - hold);
         }
     }
+    let (plane, id) = (path.plane, path.id);
+    view.connections.at_mut(connection).planes.health.on_progress(plane, id, now);
     let clock = &mut view.connections.at_mut(connection).clock;
     clock.last_progress = now;
     clock.progress_sent_at = clock.progress_sent_at.max(transmission.sent_at);

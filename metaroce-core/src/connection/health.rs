@@ -1,7 +1,7 @@
 //! The health of a path: timeouts, suspicion, death, probing and return.
 
-use crate::connection::Connection;
 use crate::connection::paths::{best_other, bounds, move_again, queue_again, repath, set_payload};
+use crate::connection::{Connection, plane_health};
 use crate::delivery::{Cause, Place};
 use crate::path::{Path, Timeouts, Transmission, remove};
 use crate::pool::Pool;
@@ -14,8 +14,12 @@ use crate::view::View;
 const REVIVAL_NS_MAX: u64 = 100_000_000;
 /// RTO floors after which a transmission on a dead path is forgotten: the longest RTO.
 const FORGET_RTOS: u64 = 100;
-/// Answers that bring a dead path back.
-const ANSWERS: u32 = 3;
+/// The same of the path that asks for a whole plane that is dead, ns.
+const LEADER_NS_MAX: u64 = 2_000_000;
+/// Connections whose leading paths ask that often; of more, each asks less often.
+const LEADERS: u32 = 32;
+/// Probes of a dead plane that take the same route: it is not the route that is to blame.
+const LEADER_PROBES: u32 = 8;
 
 /// A retransmission timeout of a path. What is in flight goes again elsewhere if another path has progressed since,
 /// with something sent well after what is unanswered here: the last acknowledgements of a peer that pauses do not come
@@ -30,6 +34,7 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         let margin = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
         owner.clock.progress_sent_at > sent_at.after(margin)
     });
+    let deaf = owner.planes.health.peer_is_deaf(now, view.paths.at(at).plane);
     let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
@@ -37,11 +42,16 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     path.timeouts.since = now;
     view.config.congestion.on_timeout(&mut path.window, &bounds);
     //= MR-PATH-12
-    if others_progress && has_other {
+    if (others_progress || deaf) && has_other {
         suspect(view, now, connection, at);
     } else {
         //= MR-PATH-16
-        rescue(view, connection, at, 1);
+        let rescued = rescue(view, connection, at, 1);
+        if rescued == 0 {
+            //= MR-PATH-40
+            // Only PROBEs are unanswered: do others get through?
+            plane_health::ask_others(view, connection, view.paths.at(at).plane);
+        }
     }
     // What was given up, be it PROBEs alone, no longer takes up the window.
     view.mark_ready(connection);
@@ -72,11 +82,13 @@ fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: I
     move_again(view, connection, at);
     rescue(view, connection, at, u32::MAX);
     set_payload(view, connection);
+    plane_health::refresh(view, connection);
     view.mark_ready(connection);
 }
 
 /// Sends up to `count` of the oldest packets in flight on a path again, on others. O(transmissions of the path).
-fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) {
+/// Returns how many.
+fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count: u32) -> u32 {
     let mut cursor = view.paths.at(at).sending.in_flight.front();
     let mut rescued = 0;
     while let Some(slot) = cursor {
@@ -110,6 +122,7 @@ fn rescue(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, count
             rescued += 1;
         }
     }
+    rescued
 }
 
 /// The revival timer of a suspect, dead or returning path: it dies, or is probed again.
@@ -126,22 +139,43 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         PathState::Suspect => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = 0;
+            plane_health::refresh(view, connection);
         }
         PathState::Dead | PathState::Probing => {
             path.state = PathState::Dead;
             path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
         }
     }
+    let path = view.paths.at_mut(at);
     path.timeouts.answers = 0;
     path.timeouts.probe_owed = true;
     forget_old(path, &mut view.transmissions, now, view.config.rto_ns_min.saturating_mul(FORGET_RTOS));
+    let leads = leads_dead_plane(view, connection, at);
+    //= MR-PATH-20
+    let longest = if leads { leader_ns(view) } else { REVIVAL_NS_MAX };
     let path = view.paths.at_mut(at);
     //= MR-PATH-19
-    let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(REVIVAL_NS_MAX.max(base));
+    let delay = base.saturating_mul(1 << path.timeouts.rto_count.min(16)).min(longest.max(base));
     path.timeouts.revival = now.after(view.rng.jitter(delay, 100));
+    if leads && !path.timeouts.rto_count.is_multiple_of(LEADER_PROBES) {
+        view.mark_ready(connection);
+        return;
+    }
     //= MR-PATH-21
     // Each try takes another route: where the fabric has one that works, it is found.
     repath(view, connection, at);
+}
+
+/// Whether a path asks for all of a plane that is dead.
+fn leads_dead_plane(view: &View<'_>, connection: Idx<Connection>, at: Idx<Path>) -> bool {
+    let health = &view.connections.at(connection).planes.health;
+    health.is_dead(view.paths.at(at).plane) && plane_health::leads(view, connection, at)
+}
+
+/// Longest delay between two probes of a dead plane: each connection asks for itself, so many of them less often.
+fn leader_ns(view: &View<'_>) -> u64 {
+    let open = view.connections.capacity().saturating_sub(view.connections.available());
+    LEADER_NS_MAX.saturating_mul(u64::from((open / LEADERS).max(1))).min(REVIVAL_NS_MAX)
 }
 
 /// Gives back what a path that is down sent longer than `age_ns` ago, its PROBEs above all: no answer is awaited any
@@ -163,32 +197,42 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
     match path.state {
         PathState::Good | PathState::Unverified => {}
         //= MR-PATH-18
-        PathState::Suspect => revive(view, connection, at),
+        PathState::Suspect => revive(view, now, connection, at),
         PathState::Dead | PathState::Probing => {
+            let (plane, first) = (path.plane, path.state == PathState::Dead);
             path.state = PathState::Probing;
             path.timeouts.answers = path.timeouts.answers.saturating_add(1);
             //= MR-PATH-23
-            if path.timeouts.answers >= ANSWERS {
-                revive(view, connection, at);
+            if path.timeouts.answers >= path.timeouts.returns.answers {
+                path.timeouts.returns.on_return(now);
+                revive(view, now, connection, at);
             } else {
                 path.timeouts.probe_owed = true;
                 let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
                 path.timeouts.revival = now.after(view.config.rto_ns_min.max(rtt.saturating_mul(4)));
                 view.mark_ready(connection);
             }
+            if first {
+                plane_health::wake(view, connection, plane);
+            }
         }
     }
 }
 
 /// The path is in use again, with a window of two packets.
-fn revive(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+fn revive(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let bounds = bounds(view.connections.at(connection), view.config);
     let path = view.paths.at_mut(at);
     path.state = PathState::Good;
-    path.timeouts =
-        Timeouts { since: path.timeouts.since, revival: Instant::FAR_FUTURE, ..Timeouts::default() };
+    path.timeouts = Timeouts {
+        since: path.timeouts.since.max(now),
+        revival: Instant::FAR_FUTURE,
+        returns: path.timeouts.returns,
+        ..Timeouts::default()
+    };
     view.config.congestion.on_start(&mut path.window, &bounds);
     view.config.congestion.on_timeout(&mut path.window, &bounds);
     set_payload(view, connection);
+    plane_health::refresh(view, connection);
     view.mark_ready(connection);
 }

@@ -55,6 +55,8 @@ pub(crate) fn on_packet(
         PacketType::Control => Disposition::Dropped(DropReason::UnexpectedState),
     };
     if !matches!(result, Disposition::Dropped(_)) {
+        let plane = view.paths.at(at).plane;
+        view.connections.at_mut(slot).planes.health.on_heard(now, plane);
         handshake::heard(view, now, slot);
     }
     result
@@ -108,6 +110,9 @@ fn on_data(
         stats.bytes_placed += payload.len() as u64;
     }
     view.connections.at_mut(slot).clock.last_used = now;
+    if header.flags.contains(OpFlags::ACK_NOW) {
+        view.connections.at_mut(slot).planes.health.answer_twice();
+    }
     let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
     enter(view, now, slot, at, arrival, verdict, urgent);
     if duplicate {

@@ -3,6 +3,7 @@
 mod ack;
 mod close;
 mod control;
+mod copies;
 mod datagram;
 mod feedback;
 mod handshake;
@@ -11,6 +12,7 @@ mod implicit;
 mod incoming;
 mod output;
 mod paths;
+mod plane_health;
 mod planes;
 mod probes;
 mod quota;
@@ -198,8 +200,6 @@ pub(crate) struct PathSet {
     pub(crate) again: u64,
     /// The path of the burst under way, and packets left of it.
     pub(crate) burst: Option<(Idx<Path>, u8)>,
-    /// The next acknowledgement goes on this path, if it is good.
-    pub(crate) ack_cursor: u8,
     /// Paths with a PROBE that has not been answered.
     pub(crate) replies: u64,
     /// Stream that the next PROBE asks about.
@@ -343,7 +343,6 @@ impl Connection {
             pending: 0,
             again: 0,
             burst: None,
-            ack_cursor: 0,
             replies: 0,
             ask: None,
             payload_bytes: 0,
@@ -449,6 +448,13 @@ impl Connection {
     /// The path `id`, if the connection has it.
     pub(crate) fn path(&self, id: PathId) -> Option<Idx<Path>> {
         (id.0 < self.paths.count).then(|| Idx::new(self.paths.first.raw().wrapping_add(u32::from(id.0))))
+    }
+
+    /// The paths of a plane.
+    pub(crate) fn plane_paths(&self, plane: u8) -> impl Iterator<Item = Idx<Path>> + use<> {
+        let (first, count) = (self.paths.first.raw(), self.paths.count);
+        let ids = self.planes.paths_of(plane).filter(move |id| id.0 < count);
+        ids.map(move |id| Idx::new(first.wrapping_add(u32::from(id.0))))
     }
 
     /// All paths.

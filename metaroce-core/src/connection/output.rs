@@ -1,9 +1,8 @@
 //! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, control, datagram, paths, probes};
+use crate::connection::{Connection, ack, control, copies, datagram, paths, probes};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial};
-use crate::list::Links;
 use crate::path::{Path, Transmission, Verdict};
 use crate::stats::Limit;
 use crate::stream::{self, Cut, NextCut, Stream, Work, WorkKind, may_cut, next_cut};
@@ -156,7 +155,7 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         if view.transmissions.available() == 0 {
             return false;
         }
-        path.timeouts.rescue = false;
+        let rescue = core::mem::take(&mut path.timeouts.rescue);
         path.sending.again.remove(&mut view.packets, packet);
         let cause = match view.packets.at(packet).place {
             Place::Again { cause, .. } => cause,
@@ -167,7 +166,11 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
             Cause::Lost => stats.retransmitted += 1,
             Cause::Timeout => stats.retransmitted_by_timeout += 1,
         }
-        return send_packet(view, now, connection, at, packet, sink);
+        let sent = send_packet(view, now, connection, at, packet, sink);
+        if sent && rescue {
+            copies::send(view, now, connection, at, packet, sink);
+        }
+        return sent;
     }
     false
 }
@@ -332,11 +335,29 @@ fn send_packet(
     sink: &mut Sink<'_>,
 ) -> bool {
     let entry = *view.packets.at(packet);
+    let Some(transmission) = emit_packet(view, now, connection, at, &entry, sink) else { return false };
+    view.packets.at_mut(packet).place = Place::InFlight { path: at, psn: transmission.psn };
+    record(view, now, connection, at, Transmission { packet, ..transmission });
+    let stats = &mut view.connections.at_mut(connection).stats;
+    stats.packets_sent += 1;
+    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.sent });
+    true
+}
+
+/// Writes a packet into a descriptor, as a new transmission of a path.
+pub(super) fn emit_packet(
+    view: &View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    at: Idx<Path>,
+    entry: &Packet,
+    sink: &mut Sink<'_>,
+) -> Option<Transmission> {
     let work = *view.works.at(entry.work);
     let path = view.paths.at(at);
     let psn = path.sending.psn_next;
     let owner = view.connections.at(connection);
-    let header = data_header(owner, path, &work, &entry);
+    let header = data_header(owner, path, &work, entry);
     let base = base(now, owner, path, PacketType::Data, psn);
     let source = SourcePort::Path(path.source_port);
     let mut bytes = 0;
@@ -365,25 +386,14 @@ fn send_packet(
         bytes = transmit.datagram_length();
         Ok(())
     });
-    if !sent {
-        return false;
-    }
-    let transmission = Transmission {
-        packet,
+    sent.then_some(Transmission {
         csn: entry.csn,
         psn,
         sent_at: now,
         bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
         epoch: path.epoch,
-        rescued: false,
-        links: Links::UNLINKED,
-    };
-    view.packets.at_mut(packet).place = Place::InFlight { path: at, psn };
-    record(view, now, connection, at, transmission);
-    let stats = &mut view.connections.at_mut(connection).stats;
-    stats.packets_sent += 1;
-    stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.sent });
-    true
+        ..Transmission::EMPTY
+    })
 }
 
 /// The DATA header of a packet.
@@ -454,7 +464,9 @@ pub(crate) fn record(
         let interval = rtt.saturating_mul(bytes) / path.window.window_bytes.max(1);
         path.sending.pace_until = now.after(interval);
     }
-    path.sending.inflight_bytes += u64::from(transmission.bytes);
+    if !transmission.rescued {
+        path.sending.inflight_bytes += u64::from(transmission.bytes);
+    }
     let pto =
         path.rtt.pto_ns(view.config.rtt_ns_initial, view.config.ack_delay_ns_max, view.config.pto_ns_min);
     if let Some(slot) = view.transmissions.allocate(transmission) {

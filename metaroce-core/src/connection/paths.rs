@@ -56,12 +56,12 @@ pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
     // Neighbouring ports from a random start: no two paths of a connection share one, as far as the range allows.
     let start = view.rng.below(ports);
     let ids = owner.ids;
+    let planes = owner.planes;
     for (number, at) in (0u8..).zip(owner.path_indices()) {
         let port = first_port + (start + u32::from(number)) % ports.max(1);
         //= MR-HS-7
         let psn = psn_first(ids.local_nonce, number);
         let path = view.paths.at_mut(at);
-        let planes = view.connections.at(connection).planes;
         let plane = planes.plane_of(PathId(number));
         *path = Path {
             id: PathId(number),
@@ -226,7 +226,7 @@ pub(crate) fn choose(
     let owner = view.connections.at(connection);
     let count = u32::from(owner.paths.count);
     let start = view.rng.below(count);
-    let mut best: Option<(u64, Idx<Path>)> = None;
+    let mut best: Option<(u8, u64, Idx<Path>)> = None;
     let mut inflight = 0;
     let mut blocked = false;
     let mut paced = Instant::FAR_FUTURE;
@@ -239,6 +239,7 @@ pub(crate) fn choose(
         if !path.takes(bytes) {
             continue;
         }
+        let Some(turn) = owner.planes.health.turn(path.plane) else { continue };
         if !path.has_room(now, bytes) {
             paced = paced.min(path.sending.pace_until.max(now));
             blocked = true;
@@ -246,8 +247,9 @@ pub(crate) fn choose(
         }
         //= MR-PATH-9
         let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
-        if best.is_none_or(|(least, _)| load < least) {
-            best = Some((load, at));
+        //= MR-PATH-39
+        if best.is_none_or(|(soonest, least, _)| (turn, load) < (soonest, least)) {
+            best = Some((turn, load, at));
         }
     }
     //= MR-CC-11
@@ -265,7 +267,10 @@ pub(crate) fn choose(
     if best.is_none() && paced > now {
         wait_for_pace(view, connection, paced);
     }
-    best.map(|(_, at)| at)
+    let (_, _, at) = best?;
+    let plane = view.paths.at(at).plane;
+    view.connections.at_mut(connection).planes.health.served(plane);
+    Some(at)
 }
 
 /// Has the connection look again when a paced path may send.
@@ -339,11 +344,14 @@ pub(crate) fn best_other(
     home: Idx<Path>,
     bytes: u64,
 ) -> Idx<Path> {
+    let plane = view.paths.at(home).plane;
     let least_loaded = |bytes| {
         let paths = view.connections.at(connection).path_indices();
         paths.filter(|&at| at != home && view.paths.at(at).takes(bytes)).min_by_key(|&at| {
-            let sending = &view.paths.at(at).sending;
-            sending.inflight_bytes + (u64::from(sending.again.len()) << 12)
+            let path = view.paths.at(at);
+            let load = path.sending.inflight_bytes + (u64::from(path.sending.again.len()) << 12);
+            // What failed on one path of a plane may soon fail on its siblings.
+            (path.plane == plane, load)
         })
     };
     let any = || if view.paths.at(home).takes_data() { None } else { least_loaded(0) };

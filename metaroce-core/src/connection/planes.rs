@@ -9,6 +9,7 @@ use core::net::{IpAddr, SocketAddr};
 use crate::config::{Config, PLANES_MAX};
 use crate::connection::handshake::peer_key;
 use crate::connection::output::Sink;
+use crate::connection::plane_health::{self, PlaneHealth};
 use crate::connection::probes::send_probe;
 use crate::connection::{Connection, paths};
 use crate::ids::PathId;
@@ -35,6 +36,7 @@ pub(crate) struct PlaneSet {
     /// The plane of this endpoint on which plane 0 of the connection runs.
     home: u8,
     each: [Plane; PLANES_MAX],
+    pub(crate) health: PlaneHealth,
 }
 
 /// One plane.
@@ -62,6 +64,7 @@ impl PlaneSet {
         paths_each: 0,
         home: 0,
         each: [Plane { remote: UNSPECIFIED, reach: Reach::Unusable }; PLANES_MAX],
+        health: PlaneHealth::NEW,
     };
 
     /// Plane 0 alone, between this endpoint's plane `home` and `remote`.
@@ -95,6 +98,11 @@ impl PlaneSet {
             *plane = Plane { remote: listed, reach };
             self.count = self.count.saturating_add(1);
         }
+    }
+
+    /// How many planes.
+    pub(crate) const fn count(&self) -> u8 {
+        self.count
     }
 
     /// Paths of all planes.
@@ -264,37 +272,44 @@ pub(crate) fn on_token(view: &mut View<'_>, now: Instant, slot: Idx<Connection>,
         return;
     }
     *reach = Reach::Verified;
-    let planes = *planes;
     let owner = view.connections.at(slot);
-    let key = peer_key(view, planes.remote(plane), owner.ids.remote);
+    let key = peer_key(view, owner.planes.remote(plane), owner.ids.remote);
     // A clash only means that a RESET from there will not be believed.
     let _ = view.index.insert(key, slot.raw());
-    for path in planes.paths_of(plane) {
-        let Some(at) = view.connections.at(slot).path(path) else { continue };
+    for at in view.connections.at(slot).plane_paths(plane) {
         let path = view.paths.at_mut(at);
         path.state = PathState::Good;
         path.timeouts.since = now;
         paths::begin_mtu_search(path, view.secrets, view.connections.at(slot).terms.mtu_bytes);
     }
     paths::set_payload(view, slot);
+    plane_health::refresh(view, slot);
     view.mark_ready(slot);
 }
 
 /// What is known of a plane; `None` past the last one. O(paths of the plane).
 pub(crate) fn stats(view: &View<'_>, slot: Idx<Connection>, plane: u8) -> Option<PlaneStats> {
     let owner = view.connections.at(slot);
-    let planes = owner.planes;
+    let planes = &owner.planes;
     if plane >= planes.count {
         return None;
     }
-    let good = |id: &PathId| owner.path(*id).is_some_and(|at| view.paths.at(at).takes_data());
-    let paths_good = planes.paths_of(plane).filter(good).count();
+    let paths_good = owner.plane_paths(plane).filter(|&at| view.paths.at(at).takes_data()).count();
+    let state = match (planes.is_verified(plane), planes.health.is_dead(plane)) {
+        (false, _) => PlaneState::Unverified,
+        (true, true) => PlaneState::Dead,
+        (true, false) => PlaneState::Up,
+    };
+    let (peer_silent, peer_unreachable) = planes.health.said(plane);
     Some(PlaneStats {
         plane,
         remote: planes.remote(plane),
-        state: if planes.is_verified(plane) { PlaneState::Up } else { PlaneState::Unverified },
+        state,
         paths: planes.paths_each,
         paths_good: u8::try_from(paths_good).unwrap_or(u8::MAX),
+        silent: planes.health.told_silent(plane),
+        peer_silent,
+        peer_unreachable,
     })
 }
 

@@ -1,6 +1,8 @@
 //! The timers of a connection: exact deadlines lie in the sub-states, the wheel holds the earliest.
 
-use crate::connection::{Attempt, Connection, PrivateData, State, close, handshake, health, paths, planes};
+use crate::connection::{
+    Attempt, Connection, PrivateData, State, close, handshake, health, paths, plane_health, planes,
+};
 use crate::event::CloseReason;
 use crate::path::Path;
 use crate::stats::PathState;
@@ -100,7 +102,7 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     on_waiting_streams(view, now, slot);
     on_silence(view, now, slot);
     close::advance(view, now, slot);
-    let probe_at = planes::on_timer(view, now, slot);
+    let probe_at = planes::on_timer(view, now, slot).min(plane_health::on_timer(view, now, slot));
     let owner = view.connections.at(slot);
     let mut next = owner.clock.ack_at.min(owner.clock.pace_at).min(probe_at);
     for at in owner.path_indices() {

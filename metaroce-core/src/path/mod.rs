@@ -21,6 +21,13 @@ use crate::wire::Vector256;
 /// UDP payload that every path is taken to carry: an IPv6 minimum MTU of 1,280 bytes less its headers.
 pub(crate) const MTU_BYTES_START: u16 = 1232;
 
+/// Answers that bring a dead path back.
+const ANSWERS: u32 = 3;
+/// The most that it takes after many returns.
+const ANSWERS_MAX: u32 = 24;
+/// A path that returns within this time of its last return flaps, ns.
+const FLAP_NS: u64 = 1_000_000_000;
+
 /// One path of one connection, both directions.
 #[derive(Debug)]
 pub struct Path {
@@ -90,6 +97,34 @@ pub struct Timeouts {
     pub(crate) revival: Instant,
     /// Answers of a returning path so far.
     pub(crate) answers: u32,
+    pub(crate) returns: Returns,
+}
+
+/// Returns of a path from the dead.
+#[derive(Clone, Copy, Debug)]
+pub struct Returns {
+    /// The last one.
+    pub(crate) last: Option<Instant>,
+    /// Answers that the next one takes.
+    pub(crate) answers: u32,
+}
+
+impl Returns {
+    const NONE: Self = Self { last: None, answers: ANSWERS };
+
+    /// The path returns. If it was away for a moment only, it has to prove itself for longer next time.
+    pub(crate) fn on_return(&mut self, now: Instant) {
+        let again = self.last.is_some_and(|last| now.since(last) < FLAP_NS);
+        //= MR-PATH-24
+        self.answers = if again { self.answers.saturating_mul(2).min(ANSWERS_MAX) } else { ANSWERS };
+        self.last = Some(now);
+    }
+}
+
+impl Default for Returns {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 /// The search for the largest packet that the route carries.
@@ -155,6 +190,7 @@ impl Path {
             rescue: false,
             revival: Instant::FAR_FUTURE,
             answers: 0,
+            returns: Returns::NONE,
         },
         probing: Probing {
             mtu_bytes: MTU_BYTES_START,

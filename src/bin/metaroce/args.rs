@@ -144,6 +144,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["dir", "read_only", "clients"])]
     pub(crate) control: Option<String>,
 
+    /// Address of this host on a further plane, with the port of --listen unless given; repeat for each plane. --listen must then be an address too
+    #[arg(long = "plane", value_name = "ADDR")]
+    pub(crate) planes: Vec<String>,
+
     /// The directory; nothing outside of it is read or written
     #[arg(long, default_value = ".")]
     pub(crate) dir: PathBuf,
@@ -194,7 +198,11 @@ pub(crate) struct GetArgs {
 /// What `put` and `get` share.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClientArgs {
-    /// Paths of the connection, each with its own UDP source port
+    /// Address of this host on a further plane, in the order of the server's; repeat for each plane
+    #[arg(long = "plane", value_name = "ADDR")]
+    pub(crate) planes: Vec<String>,
+
+    /// Paths of the connection on each plane, each with its own UDP source port
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) paths: u8,
 }

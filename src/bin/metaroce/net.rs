@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
 use anyhow::{Context as _, bail};
+use metaroce::config::PLANES_MAX;
 use metaroce::wire::UDP_PORT;
 
 /// The first address of `HOST`, `HOST:PORT` or `[IPV6]:PORT`; the port is 4795 if not given.
@@ -35,6 +36,21 @@ pub(crate) fn local_towards(remote: SocketAddr) -> anyhow::Result<SocketAddr> {
     let mut local = probe().with_context(|| format!("there is no route to {remote}"))?;
     local.set_port(0);
     Ok(local)
+}
+
+/// Addresses of this host on further planes, as `IP`, `IP:PORT` or `[IPV6]:PORT`; the port is `port` if not given.
+///
+/// # Errors
+/// When a text is no address, or there are more than 7.
+pub(crate) fn planes(texts: &[String], port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+    if texts.len() >= PLANES_MAX {
+        bail!("{} planes are too many: at most {PLANES_MAX}, the first included", texts.len() + 1);
+    }
+    let parse = |text: &String| match text.parse::<IpAddr>() {
+        Ok(ip) => Ok(SocketAddr::new(ip, port)),
+        Err(_) => text.parse().with_context(|| format!("{text:?} is no address of a plane")),
+    };
+    texts.iter().map(parse).collect()
 }
 
 fn split_port(text: &str) -> anyhow::Result<(&str, u16)> {
@@ -81,6 +97,20 @@ mod tests {
         for text in ["", ":99", "[::1", "[::1]99", "127.0.0.1:", "127.0.0.1:70000", "a:b:c"] {
             assert!(resolve(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn planes_are_addresses_and_few() {
+        let parse = |texts: &[&str]| {
+            let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
+            planes(&texts, 7)
+        };
+        let expected = ["10.0.0.1:7", "10.0.0.2:8", "[fd00::1]:7", "[fd00::1]:9"];
+        let expected: Vec<SocketAddr> = expected.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(parse(&["10.0.0.1", "10.0.0.2:8", "fd00::1", "[fd00::1]:9"]).unwrap(), expected);
+        assert!(parse(&["host"]).is_err());
+        assert!(parse(&["10.0.0.1"; 7]).is_ok());
+        assert!(parse(&["10.0.0.1"; 8]).is_err());
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(crate) struct TransportReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PathReport {
     pub(crate) path: u8,
+    pub(crate) plane: u8,
     pub(crate) source_port: u16,
     pub(crate) state: &'static str,
     pub(crate) epoch: u8,
@@ -93,13 +94,15 @@ impl TransportReport {
     pub(crate) fn path_table(&self) -> Table {
         let mut table = new_table();
         table.set_header([
-            "path", "port", "state", "RTT", "window", "sent", "lost", "marked", "timeouts", "repaths",
+            "path", "plane", "port", "state", "RTT", "window", "sent", "lost", "marked", "timeouts",
+            "repaths",
         ]);
         for path in &self.paths {
             let loss = quantity::percent(path.packets_lost, path.packets_sent);
             let marks = quantity::percent(path.packets_marked, path.packets_delivered);
             table.add_row([
                 path.path.to_string(),
+                path.plane.to_string(),
                 path.source_port.to_string(),
                 path.state.to_owned(),
                 quantity::nanos(path.rtt_ns_smoothed),
@@ -111,7 +114,7 @@ impl TransportReport {
                 path.repaths.to_string(),
             ]);
         }
-        align_right(&mut table, &[0, 1, 3, 4, 5, 6, 7, 8, 9]);
+        align_right(&mut table, &[0, 1, 2, 4, 5, 6, 7, 8, 9, 10]);
         table
     }
 }
@@ -120,6 +123,7 @@ impl PathReport {
     fn new(path: &PathStats) -> Self {
         Self {
             path: path.path.0,
+            plane: path.plane,
             source_port: path.source_port,
             state: state_name(path.state),
             epoch: path.epoch,
@@ -188,6 +192,7 @@ fn state_name(state: PathState) -> &'static str {
         PathState::Suspect => "suspect",
         PathState::Dead => "dead",
         PathState::Probing => "probing",
+        PathState::Unverified => "unverified",
         _ => "other",
     }
 }

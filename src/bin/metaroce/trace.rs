@@ -75,7 +75,7 @@ fn describe(event: &Event) -> String {
             format!("connection {}: incoming from {remote}, service {service:#x}", connection.slot())
         }
         Event::Connected { connection } => format!("connection {}: open", connection.slot()),
-        Event::Closed { connection, reason } => {
+        Event::Closed { connection, reason, .. } => {
             format!("connection {}: over, {}", connection.slot(), close_reason(*reason))
         }
         Event::StreamOpened { connection, stream } => {

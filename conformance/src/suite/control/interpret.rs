@@ -324,7 +324,7 @@ impl Interpreter {
             Event::Connected { connection } => {
                 DeviceEvent::Connected { connection: self.connection_number(connection) }
             }
-            Event::Closed { connection, reason } => {
+            Event::Closed { connection, reason, .. } => {
                 let reason = match reason {
                     CloseReason::Local => "local",
                     CloseReason::Peer => "peer",

@@ -87,7 +87,10 @@ impl Client {
     fn connect(host: &str, args: &ClientArgs, output: OutputArgs) -> anyhow::Result<Self> {
         let remote = net::resolve(host)?;
         let mut config = DriverConfig::new(net::local_towards(remote)?)?;
-        config.limits = Limits { connections: 2, paths_per_connection: args.paths, ..Limits::HOST };
+        config.local.extend(net::planes(&args.planes, 0)?);
+        let planes = u8::try_from(config.local.len()).unwrap_or(u8::MAX);
+        let paths = args.paths.saturating_mul(planes).min(PATHS_MAX);
+        config.limits = Limits { connections: 2, paths_per_connection: paths, ..Limits::HOST };
         config.endpoint.paths_per_plane = args.paths;
         let mut reactor = Reactor::new(config)?;
         let domain = ProtectionDomain(1);
@@ -287,6 +290,9 @@ fn progress_bar(output: OutputArgs) -> ProgressBar {
     );
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
+
+/// Paths of a connection over all planes.
+const PATHS_MAX: u8 = 64;
 
 /// Longer than the transport itself tries, which then tells more.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(15);

@@ -26,7 +26,9 @@ use crate::{interrupt, net, quantity, trace};
 /// When the directory or the address can't be used, or the sockets fail.
 pub(crate) fn serve(args: &ServeArgs, output: OutputArgs) -> anyhow::Result<()> {
     let store = Rc::new(Store::open(&args.dir, args.read_only)?);
-    let mut config = DriverConfig::new(net::resolve(&args.listen)?)?;
+    let listen = net::resolve(&args.listen)?;
+    let mut config = DriverConfig::new(listen)?;
+    config.local.extend(net::planes(&args.planes, listen.port())?);
     config.limits = limits(args.clients);
     config.endpoint.paths_per_plane = PATHS_MAX; // The client chooses.
     let mut server = Server {
@@ -112,7 +114,7 @@ impl Server {
                 let text = format!("the stream ended: {}", trace::status(status));
                 self.lose(connection, text);
             }
-            Event::Closed { connection, reason } => {
+            Event::Closed { connection, reason, .. } => {
                 self.lose(connection, format!("the connection ended: {}", trace::close_reason(reason)));
                 self.report(connection);
                 if let Some(transfer) = self.sessions.remove(&connection).and_then(|session| session.transfer)
