@@ -144,7 +144,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["dir", "read_only", "clients"])]
     pub(crate) control: Option<String>,
 
-    /// Address of this host on a further plane, with the port of --listen unless given; repeat for each plane. --listen must then be an address too
+    /// Address of this host on a further plane, with the port of --listen unless given; repeat for each plane.
+    /// --listen must then be an address too
     #[arg(long = "plane", value_name = "ADDR")]
     pub(crate) planes: Vec<String>,
 
