@@ -71,6 +71,11 @@ pub trait Shim {
         let _ = now_ns;
         vec![datagram]
     }
+    /// Sends what the device would not.
+    fn volunteer(&mut self, now_ns: u64) -> Vec<Outbound> {
+        let _ = now_ns;
+        Vec::new()
+    }
     /// Changes what is written into memory; `false` drops it.
     fn write(&mut self, region: RegionId, offset: u64, bytes: &mut Vec<u8>) -> bool {
         let _ = (region, offset, bytes);
@@ -105,6 +110,12 @@ impl ShimMemory {
                 let _ = self.host.write(*region, address.wrapping_sub(*base), bytes);
             }
         }
+    }
+
+    /// Writes into a region.
+    pub fn place(&mut self, region: RegionId, offset: u64, bytes: &[u8]) {
+        // What passes its end is no place.
+        let _ = self.host.write(region, offset, bytes);
     }
 
     /// Runs an atomic at a place that a peer named, whatever the rules say.
@@ -253,6 +264,9 @@ impl InProcess {
                 self.send_out(transmit);
             }
             self.batch = batch;
+            for datagram in self.core.shim.volunteer(self.now_ns) {
+                self.put_on_link(datagram);
+            }
             if sent == 0 && progress == Progress::Done {
                 return;
             }
@@ -276,17 +290,21 @@ impl InProcess {
         let Transmit { destination, ecn, .. } = *transmit;
         let datagram = Outbound { source_port, destination, ecn, bytes, held_ns: 0 };
         for datagram in core.shim.output(self.now_ns, datagram) {
-            let Some(to) = index_of(datagram.destination) else { continue };
-            let arrival = Arrival {
-                at_ns: self.now_ns + DELAY_NS + datagram.held_ns,
-                from: SocketAddr::new(DEVICE.ip(), datagram.source_port),
-                to,
-                ecn: datagram.ecn,
-                bytes: datagram.bytes,
-            };
-            let place = self.to_suite.partition_point(|other| other.at_ns <= arrival.at_ns);
-            self.to_suite.insert(place, arrival);
+            self.put_on_link(datagram);
         }
+    }
+
+    fn put_on_link(&mut self, datagram: Outbound) {
+        let Some(to) = index_of(datagram.destination) else { return };
+        let arrival = Arrival {
+            at_ns: self.now_ns + DELAY_NS + datagram.held_ns,
+            from: SocketAddr::new(DEVICE.ip(), datagram.source_port),
+            to,
+            ecn: datagram.ecn,
+            bytes: datagram.bytes,
+        };
+        let place = self.to_suite.partition_point(|other| other.at_ns <= arrival.at_ns);
+        self.to_suite.insert(place, arrival);
     }
 
     /// Hands in everything that has arrived.

@@ -20,6 +20,8 @@ struct Watched {
     wants_checksum: bool,
     /// Largest PSN of the device by path, and all that it used.
     psns: BTreeMap<u8, (u32, BTreeSet<u32>)>,
+    /// Tokens of its PROBEs.
+    tokens: BTreeSet<u64>,
     /// What each CSN of the device carried.
     csns: BTreeMap<u32, Carried>,
     /// The device's CSNs whose verdict it may know.
@@ -84,6 +86,7 @@ impl Monitor {
                 csn_window: link.asked.csn_window.clamp(1, 1 << 21),
                 wants_checksum: link.asked.flags & 1 != 0,
                 psns: BTreeMap::new(),
+                tokens: BTreeSet::new(),
                 csns: BTreeMap::new(),
                 told: BTreeSet::new(),
                 told_below: low(link.terms.nonce),
@@ -199,6 +202,12 @@ impl Monitor {
         if matches!(packet.base.kind, PacketType::Data | PacketType::Probe) {
             watched.check_psn(packet, exact)?;
             watched.check_port(packet)?;
+        }
+        if let Some(probe) = packet.probe() {
+            //= MR-LOSS-11 test
+            rule("MR-LOSS-11", watched.tokens.insert(probe.token), || {
+                format!("a PROBE with token {:016x} is sent twice", probe.token)
+            })?;
         }
         if let Some((header, payload)) = packet.data() {
             watched.check_csn(&header, payload.len())?;
@@ -371,7 +380,7 @@ fn rule(requirement: &str, kept: bool, text: impl FnOnce() -> String) -> Outcome
 }
 
 /// The requirements that every case judges.
-pub const ALWAYS: [&str; 27] = [
+pub const ALWAYS: [&str; 29] = [
     "MR-WIRE-1",
     "MR-WIRE-5",
     "MR-WIRE-6",
@@ -399,4 +408,6 @@ pub const ALWAYS: [&str; 27] = [
     "MR-PATH-2",
     "MR-DLV-3",
     "MR-LOSS-10",
+    "MR-LOSS-11",
+    "MR-DLV-9",
 ];

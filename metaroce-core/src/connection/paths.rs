@@ -25,7 +25,7 @@ const MTU_TRIES: u8 = 5;
 /// Time after which a search that ended below the wanted size starts again, ns.
 const MTU_AGAIN_NS: u64 = 10_000_000_000;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
-const MTU_LADDER: [u16; 5] = [8_952, 8_252, 4_176, 1_452, 1_392];
+const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 /// Losses in a row of packets larger than every route carries, while others were delivered, after which the path's
 /// MTU is searched for again.
 const LARGE_LOSSES: u8 = 8;

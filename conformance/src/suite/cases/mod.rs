@@ -1,19 +1,35 @@
 //! The cases, by area.
 
 mod acknowledgements;
+mod closing;
+mod delivery;
 mod handshake;
+mod loss;
 mod memory;
 mod operations;
 mod packets;
+mod paths;
 mod requests;
+mod streams;
 
 use super::case::Case;
 
 /// All cases, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<&'static Case> {
-    [handshake::CASES, packets::CASES, acknowledgements::CASES, operations::CASES, memory::CASES]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        handshake::CASES,
+        packets::CASES,
+        acknowledgements::CASES,
+        delivery::CASES,
+        loss::CASES,
+        paths::CASES,
+        streams::CASES,
+        operations::CASES,
+        memory::CASES,
+        closing::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
