@@ -52,3 +52,20 @@ fn every_requirement_of_a_case_is_in_force() {
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
     assert_eq!(names.len(), cases.len(), "two cases have one name");
 }
+
+#[test]
+fn every_seeded_fault_is_caught_by_the_requirement_that_it_breaks() {
+    let faults = suite::faults::all();
+    assert!(faults.len() >= 60, "{} faults", faults.len());
+    let missed: Vec<String> = faults
+        .iter()
+        .filter_map(|fault| {
+            let hunt = suite::faults::hunt(fault, 1).unwrap();
+            let missed = hunt.caught_by.is_none();
+            missed.then(|| format!("{} ({}): blamed were {:?}", fault.name, fault.breaks, hunt.others))
+        })
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    let names: BTreeSet<&str> = faults.iter().map(|fault| fault.name).collect();
+    assert_eq!(names.len(), faults.len(), "two faults have one name");
+}

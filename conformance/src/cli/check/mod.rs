@@ -31,6 +31,9 @@ struct Device {
     /// Check the core with this fault seeded into it: the suite should find it.
     #[arg(long, value_name = "NAME")]
     fault: Option<String>,
+    /// Check the core with each fault seeded into it: the suite should find them all.
+    #[arg(long)]
+    faults: bool,
     /// List the cases, the faults and what they judge.
     #[arg(long)]
     list: bool,
@@ -119,6 +122,9 @@ pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
     if arguments.device.list {
         table::print_list();
         return Ok(true);
+    }
+    if arguments.device.faults {
+        return table::print_faults(arguments.seed);
     }
     let mut results = Results {
         device: String::new(),

@@ -89,3 +89,24 @@ pub(super) fn print_list() {
         println!("{} ({}): {}", fault.name, fault.breaks, fault.about);
     }
 }
+
+/// Hunts each seeded fault. Returns whether all were caught.
+///
+/// # Errors
+/// If an endpoint refuses its configuration.
+pub(super) fn print_faults(seed: u64) -> anyhow::Result<bool> {
+    let faults = suite::faults::all();
+    let mut caught = 0;
+    for fault in &faults {
+        let hunt = suite::faults::hunt(fault, seed).map_err(anyhow::Error::msg)?;
+        match hunt.caught_by {
+            Some(case) => {
+                caught += 1;
+                println!("{} ({}): caught by {case}", fault.name, fault.breaks);
+            }
+            None => println!("{} ({}): NOT CAUGHT; blamed were {:?}", fault.name, fault.breaks, hunt.others),
+        }
+    }
+    println!("{caught} of {} seeded faults were caught by the requirement that they break", faults.len());
+    Ok(caught == faults.len())
+}

@@ -41,6 +41,7 @@ pub(super) const CASES: &[Case] = &[
         &["MR-DLV-5", "MR-DLV-7"],
         placed_first,
     ),
+    Case::new("delivery/wrap", "CSNs and PSNs pass 2^32 without a trace", &["MR-DLV-1", "MR-HS-7"], wrap),
     Case::new(
         "delivery/window of the peer",
         "the device keeps to a small CSN window",
@@ -104,10 +105,10 @@ fn window(s: &mut Script<'_>) -> Outcome {
     s.check("MR-DLV-1", yes, || "the last CSN of the window is refused".to_owned())?;
     // Past 300 CSNs, so that the lower edge is in force.
     for msn in 0..300 {
-        if msn != 255 {
-            s.send(&mut link, 0, &one(msn))?;
-        } else {
+        if msn == 255 {
             link.take_csn();
+        } else {
+            s.send(&mut link, 0, &one(msn))?;
         }
         if msn % 32 == 31 {
             s.settle()?;
@@ -233,11 +234,10 @@ fn refused_by_us(s: &mut Script<'_>) -> Outcome {
     }
     paths.sort_unstable();
     paths.dedup();
-    let start = s.now();
+    let (mark, start) = (s.mark(), s.now());
     s.acknowledge_with(&link, &paths, &nack(0, 1, 40_000))?;
     s.run(s.pick(MS / 10, 5 * MS))?;
     post(s, 0, 4)?;
-    let mark = s.mark();
     s.post(&link, 2, 5, Request::Send { immediate: None }, local(&region, 0, 16))?;
     s.serve(&mut link, s.pick(300 * MS, 600 * MS), &mut |_| Treat::Accept, &mut |s, _| {
         Ok(s.completion(4)?.is_some() && s.completion(5)?.is_some())
@@ -366,7 +366,8 @@ fn wrap(s: &mut Script<'_>) -> Outcome {
     for msn in 0..32_u32 {
         let byte = msn.to_be_bytes();
         let mark = s.mark();
-        let fired = s.send(&mut link, 0, &write(&region, msn, byte.get(3..).unwrap_or_default()).on(0, msn))?;
+        let fired =
+            s.send(&mut link, 0, &write(&region, msn, byte.get(3..).unwrap_or_default()).on(0, msn))?;
         s.expect("MR-DLV-1", mark, &format!("an ACK of CSN {}", fired.csn), |packet| {
             packet.block_of(0).is_some_and(|block| {
                 block.accepts(fired.psn) && block.body.cumulative.raw() == fired.csn.wrapping_add(1)

@@ -292,9 +292,7 @@ fn atomics(s: &mut Script<'_>) -> Outcome {
         let told = u64::from_be_bytes(payload.try_into().unwrap_or_default());
         // A later one shows what the one before it did.
         let id = if number == 0 { "MR-WIRE-21" } else { "MR-WIRE-20" };
-        s.check(id, told == before, || {
-            format!("opcode {opcode:#x} answers {told:#x}, not {before:#x}")
-        })?;
+        s.check(id, told == before, || format!("opcode {opcode:#x} answers {told:#x}, not {before:#x}"))?;
         before = *after;
     }
     let now = word(s, &region)?;

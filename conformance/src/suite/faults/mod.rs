@@ -1,6 +1,16 @@
 //! Devices with one rule broken each: the suite has to blame that rule.
+//!
+//! A fault is a [`Shim`] around the honest core: it meddles with configuration, commands, packets, memory or reports, and
+//! the core itself stays free of hooks.
 
-use super::in_process::Shim;
+mod behaviour;
+mod copies;
+mod hooks;
+mod packets;
+
+use super::case::{Report, Verdict};
+use super::in_process::{InProcess, Shim};
+use super::monitor::ALWAYS;
 
 /// One broken rule.
 #[derive(Clone, Copy)]
@@ -15,10 +25,58 @@ pub struct Fault {
     pub make: fn() -> Box<dyn Shim>,
 }
 
+impl Fault {
+    const fn new(
+        name: &'static str,
+        breaks: &'static str,
+        about: &'static str,
+        make: fn() -> Box<dyn Shim>,
+    ) -> Self {
+        Self { name, breaks, about, make }
+    }
+}
+
 /// All faults.
 #[must_use]
 pub fn all() -> Vec<&'static Fault> {
-    Vec::new()
+    [packets::FAULTS, behaviour::FAULTS, copies::FAULTS].into_iter().flatten().collect()
+}
+
+/// How a fault fared.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    /// The case that blamed the requirement that is broken.
+    pub caught_by: Option<&'static str>,
+    /// What else was blamed before: case and requirement.
+    pub others: Vec<(&'static str, String)>,
+}
+
+/// Runs the cases that judge the requirement which a fault breaks, until one blames it.
+///
+/// # Errors
+/// If the endpoint refuses its configuration.
+pub fn hunt(fault: &Fault, seed: u64) -> Result<Hunt, String> {
+    let mut hunt = Hunt { caught_by: None, others: Vec::new() };
+    for case in super::all_cases() {
+        if !ALWAYS.contains(&fault.breaks) && !case.requirements.contains(&fault.breaks) {
+            continue;
+        }
+        let mut port = InProcess::with_shim(seed, (fault.make)())?;
+        match super::run(&mut port, case, seed) {
+            Ok(Report { verdict: Verdict::Failed { requirement, .. }, .. })
+                if requirement == fault.breaks =>
+            {
+                hunt.caught_by = Some(case.name);
+                return Ok(hunt);
+            }
+            Ok(Report { verdict: Verdict::Failed { requirement, .. }, .. }) => {
+                hunt.others.push((case.name, requirement));
+            }
+            // The device behaves so wrongly that the case can't go on; another one may.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(hunt)
 }
 
 /// The fault of this name.
