@@ -54,6 +54,7 @@ macro_rules! backend_tests {
             namespaces {
                 a_full_send_buffer_delays_datagrams_and_loses_none
                 a_link_with_a_smaller_mtu_costs_a_few_probes
+                marks_that_the_network_sets_reach_the_sender
             }
         }
     };

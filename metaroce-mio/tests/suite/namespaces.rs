@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use metaroce_core::CloseMode;
 use metaroce_core::event::Event;
-use metaroce_core::ids::ProtectionDomain;
+use metaroce_core::ids::{PathId, ProtectionDomain};
 use metaroce_core::region::Access;
 use metaroce_core::stats::ConnectionStats;
-use metaroce_mio::{BlockingDriver, DriverConfig, DriverStats, RegionMemory};
+use metaroce_mio::{BlockingDriver, DriverConfig, DriverStats, HostDriver, RegionMemory};
 
 use super::Tested;
+use super::pair::Two;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -142,4 +143,31 @@ pub fn a_link_with_a_smaller_mtu_costs_a_few_probes<B: Tested>() {
     println!("{stats:?}\n{connection:?}");
     assert!(stats.send_errors.too_large > 0, "no probe was too large");
     assert!(stats.gso_batches > 0 || stats.send_errors.gso_refused > 0);
+}
+
+pub fn marks_that_the_network_sets_reach_the_sender<B: Tested>() {
+    let Some(link) = Link::new("ecn", 9000) else { return };
+    let rule = "table inet marks { chain f { type filter hook prerouting priority mangle; policy accept\n\
+                ip ecn { ect0, ect1 } ip ecn set ce\n}\n}";
+    let [a, b] = &link.names;
+    if !Command::new("ip")
+        .args(["netns", "exec", b, "nft", rule])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        return super::skip("marks that the network sets", "no nft here");
+    }
+    let driver = |namespace: &str, address: &str, seed| {
+        enter(namespace);
+        Box::new(HostDriver::<B>::new(super::pair::config(address, seed)).expect("a driver"))
+    };
+    let mut two = Two::join([driver(a, "10.77.0.1:0", 1), driver(b, "10.77.0.2:0", 2)]);
+    assert!(two.drivers[1].capabilities().ecn);
+    two.write_and_verify(1 << 20);
+    let (connection, endpoint) = (two.connections[0], two.drivers[0].endpoint_mut());
+    let paths: Vec<_> = (0..u8::MAX).map_while(|id| endpoint.path_stats(connection, PathId(id))).collect();
+    let delivered: u64 = paths.iter().map(|path| path.packets_delivered).sum();
+    let marked: u64 = paths.iter().map(|path| path.packets_marked).sum();
+    assert!(marked > 0 && marked * 2 > delivered, "{marked} of {delivered} marked: {paths:#?}");
+    two.close();
 }
