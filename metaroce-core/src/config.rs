@@ -81,6 +81,9 @@ pub struct Config {
     /// Seed of all randomness: connection ids, keys, nonces, jitter, ties. Take it from the system's entropy in
     /// production, and from the test in a test. No default.
     pub seed: u64,
+    /// What every connection id of this endpoint begins with; default nothing. Endpoints that share an address and port,
+    /// one for each queue of an interface, are told apart by it.
+    pub connection_prefix: IdPrefix,
     /// CRC32C implementation; default [`TableChecksum`].
     pub checksum: &'static dyn Checksum,
     /// Congestion control; default [`EcnAimd`].
@@ -141,6 +144,48 @@ pub struct Config {
     pub keepalive_ns: u64,
 }
 
+/// The highest bits of all connection ids of an endpoint: which of several endpoints behind one address a packet is for.
+///
+/// Every bit is one less for a stranger to guess (`SPEC.md` MR-HS-4), so there are few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdPrefix {
+    /// Bits, 0 to 6.
+    pub bits: u8,
+    /// Their value, below 2^`bits`.
+    pub value: u8,
+}
+
+impl IdPrefix {
+    /// No prefix.
+    pub const NONE: Self = Self { bits: 0, value: 0 };
+
+    /// The id with these highest bits in place of its own. Without bits it stays as it is.
+    #[must_use]
+    pub const fn put_into(self, id: u32) -> u32 {
+        let Some(shift) = 32u32.checked_sub(self.bits as u32) else { return id };
+        match (self.value as u32).checked_shl(shift) {
+            Some(value) => (id & (u32::MAX >> self.bits)) | value,
+            None => id,
+        }
+    }
+
+    /// The value that the highest `bits` bits of an id have; 0 without bits.
+    #[must_use]
+    pub const fn value_in(self, id: u32) -> u32 {
+        match 32u32.checked_sub(self.bits as u32) {
+            Some(shift) => match id.checked_shr(shift) {
+                Some(value) => value,
+                None => 0,
+            },
+            None => 0,
+        }
+    }
+
+    const fn is_valid(self) -> bool {
+        self.bits <= 6 && (self.value as u32) < (1 << self.bits)
+    }
+}
+
 /// An inclusive range of UDP ports (`Copy`, unlike the standard one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeInclusivePorts {
@@ -162,6 +207,7 @@ impl Config {
     pub const fn sockets(seed: u64) -> Self {
         Self {
             seed,
+            connection_prefix: IdPrefix::NONE,
             checksum: &TableChecksum,
             congestion: &EcnAimd,
             checksum_wanted: true,
@@ -297,6 +343,7 @@ impl Config {
     /// Checks every field against its range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let fields = [
+            ("connection_prefix", self.connection_prefix.is_valid()),
             ("mtu_bytes", (1232..=9000).contains(&self.mtu_bytes)),
             (
                 "source_ports",
@@ -333,4 +380,27 @@ fn are_plane_addresses(planes: &PlaneAddresses) -> bool {
 
 fn first_bad(fields: &[(&'static str, bool)]) -> Option<&'static str> {
     fields.iter().find(|(_, good)| !good).map(|(field, _)| *field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IdPrefix;
+
+    #[test]
+    fn a_prefix_takes_the_place_of_the_highest_bits_and_is_read_back() {
+        for bits in 0..=6 {
+            for value in 0..1 << bits {
+                let prefix = IdPrefix { bits, value };
+                assert!(prefix.is_valid());
+                for id in [0, 0x0123_4567, u32::MAX] {
+                    let marked = prefix.put_into(id);
+                    assert_eq!(prefix.value_in(marked), u32::from(value));
+                    assert_eq!(marked & (u32::MAX >> bits), id & (u32::MAX >> bits));
+                }
+            }
+        }
+        assert_eq!(IdPrefix::NONE.put_into(0xdead_beef), 0xdead_beef);
+        assert!(!IdPrefix { bits: 7, value: 0 }.is_valid());
+        assert!(!IdPrefix { bits: 2, value: 4 }.is_valid());
+    }
 }

@@ -41,7 +41,7 @@ mod view;
 mod wheel;
 pub mod wire;
 
-pub use config::{Config, ConfigError, ConnectOptions, Limits};
+pub use config::{Config, ConfigError, ConnectOptions, IdPrefix, Limits};
 pub use crc::{Checksum, TableChecksum};
 pub use endpoint::{CloseMode, ConnectError, Endpoint, Progress};
 pub use event::{CloseReason, Completion, CompletionKind, DatagramReceived, Event, LastProgress, Status};

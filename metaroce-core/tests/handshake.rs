@@ -17,9 +17,11 @@ use std::rc::Rc;
 use common::pair::*;
 use common::*;
 use metaroce_conformance::{Faults, Network};
-use metaroce_core::wire::{PacketType, RejectReason};
+use metaroce_core::time::Instant;
+use metaroce_core::wire::{Base, Control, PacketType, RejectReason};
 use metaroce_core::{
-    CloseReason, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, ProtectionDomain, Transmit,
+    CloseReason, Config, ConnectOptions, ConnectionHandle, Endpoint, Event, HeapStorage, IdPrefix, Limits,
+    ProtectionDomain, Transmit,
 };
 
 fn start(net: &mut Network<HeapStorage>, private_data: &[u8]) -> ConnectionHandle {
@@ -376,4 +378,25 @@ fn acceptor_learns_that_it_is_open_before_anything_that_happens_there() {
     net.run_for(MS);
     let events = net.hosts[1].take_events();
     assert!(matches!(events[..], [Event::Connected { .. }, Event::StreamOpened { .. }]), "{events:?}");
+}
+
+#[test]
+//= MR-HS-4 test
+fn every_connection_id_begins_with_the_prefix_of_its_endpoint() {
+    for value in 0..4 {
+        let prefix = IdPrefix { bits: 2, value };
+        let config = Config { connection_prefix: prefix, ..Config::sockets(7) };
+        let mut endpoint = Endpoint::new(config, HeapStorage::new(&Limits::SMALL)).unwrap();
+        let now = Instant::from_nanos(1_000_000_000);
+        for port in [1, 2] {
+            endpoint.connect(now, ConnectOptions::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).unwrap();
+        }
+        let mut batch = vec![Transmit::EMPTY; 4];
+        assert_eq!(endpoint.poll_transmit(now, &mut batch), 2);
+        for transmit in &batch[..2] {
+            let (_, body) = Base::parse(transmit.header()).unwrap();
+            let Ok((Control::Connect(connect), _)) = Control::parse(body) else { panic!("no CONNECT") };
+            assert_eq!(prefix.value_in(connect.connection.0), u32::from(value));
+        }
+    }
 }

@@ -91,7 +91,8 @@ fn allocate(view: &mut View<'_>, now: Instant, home: u8, remote: SocketAddr) -> 
     })?;
     let mask = slot_mask(view.connections.capacity());
     //= MR-HS-4
-    let local = WireConnectionId((view.secrets.next_u32() & !mask) | slot.raw());
+    let drawn = (view.secrets.next_u32() & !mask) | slot.raw();
+    let local = WireConnectionId(view.config.connection_prefix.put_into(drawn));
     let drawn = view.secrets.next_u64();
     let local_nonce = view.next_nonce.take().unwrap_or(drawn);
     let generation = *view.next_generation;
