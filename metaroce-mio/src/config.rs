@@ -59,6 +59,7 @@ impl DriverConfig {
 /// tells what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "independent choices, not a state")]
 pub struct SocketOptions {
     /// Receive buffer of each plane, bytes; default 32 MiB. Forced if the process may do so, else as much as the system
     /// grants. It should hold the windows of all senders.
@@ -67,6 +68,9 @@ pub struct SocketOptions {
     pub send_buffer_bytes: usize,
     /// Path sockets kept open, 1 to 65,536; default 512. The one unused for the longest time makes room.
     pub path_sockets_max: usize,
+    /// Let other sockets of this user have the same receive address; the system spreads senders over them. Default
+    /// `false`. Unix only.
+    pub reuse_port: bool,
     /// Use segmentation offload on sending where it works; default `true`.
     pub gso: bool,
     /// Use coalescing on receiving where it works; default `true`.
@@ -84,6 +88,7 @@ impl Default for SocketOptions {
             receive_buffer_bytes: 32 << 20,
             send_buffer_bytes: 4 << 20,
             path_sockets_max: 512,
+            reuse_port: false,
             gso: true,
             gro: true,
             gso_segments_max: 16,

@@ -256,6 +256,10 @@ impl Plane {
             // "Any address" means any IPv4 address too, where the system can do that.
             let _ = socket.set_only_v6(!v6.ip().is_unspecified());
         }
+        #[cfg(unix)]
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
         let features = sys::configure_receive(&socket, address.is_ipv6(), options)?;
         socket.bind(&SockAddr::from(address))?;
         let socket = UdpSocket::from_std(socket.into());
