@@ -100,7 +100,8 @@ fn attempts(options: &XdpOptions) -> Vec<(Hook, bool)> {
         Attach::Native => &[Hook::Native],
         Attach::Generic => &[Hook::Generic],
     };
-    let fragments: &[bool] = if options.multi_buffer { &[true, false] } else { &[false] };
+    // Without fragments some drivers take no program at a large MTU, whatever the datagrams of ours are.
+    let fragments = [true, false];
     hooks.iter().flat_map(|hook| fragments.iter().map(|fragments| (*hook, *fragments))).collect()
 }
 

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant as SystemInstant};
 
 use metaroce_core::crc::Checksum;
 use metaroce_core::time::Instant;
 use metaroce_core::transmit::{SourcePort, Transmit};
-use metaroce_mio::backend::{Backend, OpenBackend, Outcome, Packet, ReceiveRound};
-use metaroce_mio::{BuildError, Capabilities, DriverConfig, DriverStats, Host, Polled, Waker, wait};
+use metaroce_mio::backend::{
+    Backend, DATAGRAMS_PER_ROUND, OpenBackend, Outcome, Packet, ReceiveRound, spin_time,
+};
+use metaroce_mio::sys::{ReceiveBatch, SendFault};
+use metaroce_mio::{BuildError, Capabilities, DriverConfig, DriverStats, Host, HostDriver, Polled, Waker};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
@@ -21,6 +25,8 @@ use crate::filter::{Filter, Scope};
 use crate::options::XdpOptions;
 use crate::port::{Port, Sent};
 use crate::stats::PortStats;
+use crate::steer::{Inlet, MEMBERS_MAX, Steering, SteeringStats};
+use crate::sys::poll::wait_readable;
 
 /// `AF_XDP` sockets: the backend of [`Driver`](crate::Driver).
 pub struct Xdp {
@@ -28,16 +34,23 @@ pub struct Xdp {
     /// UDP sockets at the same addresses. They keep the ports, take what the filters pass on (fragments, other queues,
     /// packets from this machine), and send what has no way through the interface or none yet.
     kernel: Polled,
+    kernel_batch: ReceiveBatch,
+    /// The other endpoints at the same address, if there are any.
+    steering: Option<Steering>,
     checksum: &'static dyn Checksum,
     datagram_bytes_max: u16,
     /// The plane that is served first next time.
     first: usize,
     /// Rounds of receiving until the UDP sockets are looked at without word of them.
     until_kernel: u32,
+    /// What that starts from: the longer, the longer nothing came.
+    kernel_pause: u32,
     /// When the ports' tables are looked at without word of a change.
     refresh_at: Instant,
     /// When to have the kernel send again.
     retry_at: Option<Instant>,
+    /// How long that was put off: the longer, the longer nothing goes.
+    retry_ns: u64,
     scratch: Vec<u8>,
     poll: Poll,
     events: Events,
@@ -55,38 +68,81 @@ impl OpenBackend for Xdp {
             let text = "give the options of one interface for each local address";
             return Err(BuildError::Unsupported(text.to_owned()));
         }
-        let mut sockets = config.clone();
-        // Coalescing in the kernel would keep packets from the filter.
-        (sockets.sockets.gro, sockets.sockets.gso) = (false, false);
-        let mut kernel = Polled::open(&sockets, ())?;
+        let kernel = open_kernel(config, false)?;
         let local = kernel.local_addresses();
         let mut ports = Vec::with_capacity(planes.len());
         for (options, local) in planes.iter().zip(local) {
-            ports.push(open_port(options, local, config.endpoint.mtu_bytes)?);
+            let attachment = attach(options, local, config.endpoint.mtu_bytes)?;
+            ports.push(Port::open(options, attachment, local)?);
         }
+        Self::new(config, kernel, ports)
+    }
+}
+
+impl Xdp {
+    fn new(config: &DriverConfig, mut kernel: Polled, ports: Vec<Port>) -> Result<Self, BuildError> {
         let (poll, waker) = make_poll(&mut kernel, &ports)?;
-        let datagram_bytes_max = ports.iter().map(Port::datagram_bytes_single).min().unwrap_or(usize::MAX);
+        let datagram_bytes_max = ports.iter().map(Port::datagram_bytes_max).min().unwrap_or(usize::MAX);
         Ok(Self {
             ports,
             kernel,
+            kernel_batch: ReceiveBatch::new(KERNEL_SLOTS, usize::from(config.endpoint.mtu_bytes) + 1),
+            steering: None,
             checksum: config.endpoint.checksum,
             datagram_bytes_max: u16::try_from(datagram_bytes_max).unwrap_or(u16::MAX),
             first: 0,
             until_kernel: 0,
+            kernel_pause: 0,
             refresh_at: Instant::ZERO,
             retry_at: None,
+            retry_ns: 0,
             scratch: Vec::new(),
             poll,
             events: Events::with_capacity(EVENTS),
             waker: Arc::new(waker),
         })
     }
-}
 
-impl Xdp {
     /// How each plane is used, and what happened on it.
     pub fn planes(&self) -> impl Iterator<Item = PortStats> {
         self.ports.iter().map(Port::stats)
+    }
+
+    /// What arrived on the queues of other endpoints at the same address; `None` if there are none.
+    #[must_use]
+    pub fn steering(&self) -> Option<SteeringStats> {
+        self.steering.as_ref().map(Steering::stats)
+    }
+
+    /// Receives from the UDP sockets; returns whether they are empty.
+    fn receive_from_kernel(
+        &mut self,
+        now: Instant,
+        datagrams: &mut usize,
+        host: &mut Host,
+    ) -> io::Result<bool> {
+        let mut drained = true;
+        for plane in 0..self.ports.len() {
+            let Some(socket) = self.kernel.sockets().receiving(plane) else { continue };
+            host.stats.receive_calls += 1;
+            host.stats.system_calls += 1;
+            match self.kernel_batch.receive(socket, false) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if is_passing(&error) => {
+                    host.stats.receive_errors += 1;
+                    drained = false;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let mut inlet = Inlet { now, plane, host, steering: self.steering.as_mut() };
+            for (message, bytes) in self.kernel_batch.messages() {
+                *datagrams += inlet.hand_in(message, bytes);
+            }
+            drained &= self.kernel_batch.drained();
+        }
+        Ok(drained)
     }
 
     /// Sends a datagram of the core through the UDP sockets.
@@ -178,21 +234,29 @@ impl Backend for Xdp {
         if now >= self.refresh_at {
             self.refresh(now);
         }
+        // First, since what comes this way has taken longer.
+        if self.until_kernel == 0 {
+            let drained = self.receive_from_kernel(now, &mut round.datagrams, host)?;
+            round.drained &= drained;
+            let busy = round.datagrams > 0 || !drained;
+            self.kernel_pause = if busy { 0 } else { (2 * self.kernel_pause + 1).min(ROUNDS_PER_KERNEL) };
+            self.until_kernel = self.kernel_pause;
+        } else {
+            self.until_kernel -= 1;
+        }
         let ports = self.ports.len();
         for offset in 0..ports {
             let plane = (self.first + offset) % ports;
             if let Some(port) = self.ports.get_mut(plane) {
-                round.drained &= port.receive(now, plane, &mut round.datagrams, host);
+                let mut inlet = Inlet { now, plane, host, steering: self.steering.as_mut() };
+                round.drained &= port.receive(&mut round.datagrams, &mut inlet);
             }
         }
         self.first = (self.first + 1) % ports.max(1);
-        if self.until_kernel == 0 {
-            let kernel = self.kernel.receive(now, host)?;
-            round.datagrams += kernel.datagrams;
-            round.drained &= kernel.drained;
-            self.until_kernel = if kernel.drained { ROUNDS_PER_KERNEL } else { 0 };
-        } else {
-            self.until_kernel -= 1;
+        if let Some(steering) = &mut self.steering {
+            steering.wake_others();
+            round.datagrams += steering.take_over(now, DATAGRAMS_PER_ROUND, host);
+            round.drained &= !steering.has_input();
         }
         Ok(round)
     }
@@ -233,7 +297,8 @@ impl Backend for Xdp {
         for port in &mut self.ports {
             blocked |= !port.flush(&mut host.stats);
         }
-        self.retry_at = blocked.then(|| now.after(RETRY_NS));
+        self.retry_ns = if blocked { (2 * self.retry_ns).clamp(RETRY_NS_MIN, RETRY_NS_MAX) } else { 0 };
+        self.retry_at = blocked.then(|| now.after(self.retry_ns));
         self.kernel.flush(now, host)
     }
 
@@ -243,6 +308,7 @@ impl Backend for Xdp {
 
     fn has_input(&mut self) -> bool {
         self.ports.iter().any(|port| !port.is_idle())
+            || self.steering.as_ref().is_some_and(Steering::has_input)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -250,12 +316,23 @@ impl Backend for Xdp {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, spin: Duration, host: &mut Host) -> io::Result<()> {
-        let spin = timeout.map_or(spin, |timeout| spin.min(timeout));
-        if self.spin(spin) {
+        let spin = spin_time(timeout, spin);
+        if self.spin(spin) || timeout.is_some_and(|timeout| timeout <= spin) {
             return Ok(());
         }
         let timeout = timeout.map(|timeout| timeout.saturating_sub(spin));
-        host.stats.system_calls += wait(&mut self.poll, &mut self.events, timeout, Duration::ZERO)?;
+        // What is rarely heard of shares one descriptor, the first.
+        let sockets = self.ports.iter().map(|port| port.descriptors().0);
+        let ready = wait_readable([self.poll.as_raw_fd()].into_iter().chain(sockets), timeout)?;
+        host.stats.system_calls += 1;
+        if ready & 1 == 0 {
+            return Ok(());
+        }
+        host.stats.system_calls += 1;
+        match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
         for event in &self.events {
             match event.token() {
                 KERNEL => self.until_kernel = 0,
@@ -281,7 +358,67 @@ impl fmt::Debug for Xdp {
     }
 }
 
-fn open_port(options: &XdpOptions, local: SocketAddr, mtu_bytes: u16) -> Result<Port, OpenError> {
+/// Opens a driver for each of several queues of an interface, all behind one filter, one address and one port, each to be
+/// driven by a thread of its own. A connection belongs to the driver on whose queue its first packet arrived, or that
+/// opened it; packets that arrive on another's queue are handed over.
+///
+/// Give `config` one local address and a seed; each endpoint gets a seed of its own made of that.
+///
+/// # Errors
+/// [`BuildError`], as for one driver; `Unsupported` for no queue, or more than 64.
+pub fn open_queues(
+    config: &DriverConfig,
+    options: &XdpOptions,
+    queues: &[u32],
+) -> Result<Vec<HostDriver<Xdp>>, BuildError> {
+    let [_] = config.local.as_slice() else {
+        return Err(BuildError::Unsupported("give one local address for all queues".to_owned()));
+    };
+    if queues.is_empty() || queues.len() > MEMBERS_MAX {
+        return Err(BuildError::Unsupported("give 1 to 64 queues".to_owned()));
+    }
+    let mut config = config.clone();
+    let mut attached: Option<(Arc<Attachment>, SocketAddr)> = None;
+    let mut backends = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let kernel = open_kernel(&config, true)?;
+        let (attachment, local) = if let Some((attachment, local)) = &attached {
+            (Arc::clone(attachment), *local)
+        } else {
+            let local = kernel.local_addresses().first().copied();
+            let local = local.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            let attachment = attach(options, local, config.endpoint.mtu_bytes)?;
+            // The others share the port that the first one got.
+            config.local = vec![local];
+            attached = Some((Arc::clone(&attachment), local));
+            (attachment, local)
+        };
+        let options = XdpOptions { queue: *queue, ..options.clone() };
+        let port = Port::open(&options, attachment, local)?;
+        backends.push(Xdp::new(&config, kernel, vec![port])?);
+    }
+    let wakers: Vec<_> = backends.iter().map(|backend| Arc::clone(&backend.waker)).collect();
+    let mut drivers = Vec::with_capacity(queues.len());
+    for ((index, mut backend), steering) in (0u64..).zip(backends).zip(Steering::join(&wakers)) {
+        let mut config = config.clone();
+        config.endpoint.connection_prefix = steering.prefix();
+        config.endpoint.seed = config.endpoint.seed.wrapping_add(index.wrapping_mul(SEED_STEP));
+        backend.steering = Some(steering);
+        drivers.push(HostDriver::with_backend(config, backend)?);
+    }
+    Ok(drivers)
+}
+
+/// UDP sockets at the addresses; `shared` if others have the same.
+fn open_kernel(config: &DriverConfig, shared: bool) -> Result<Polled, BuildError> {
+    let mut config = config.clone();
+    // Coalescing in the kernel would keep packets from the filter.
+    (config.sockets.gro, config.sockets.gso) = (false, false);
+    config.sockets.reuse_port = shared;
+    Polled::open(&config, ())
+}
+
+fn attach(options: &XdpOptions, local: SocketAddr, mtu_bytes: u16) -> Result<Arc<Attachment>, OpenError> {
     options.check()?;
     let scope = match local.ip() {
         IpAddr::V6(ip) if ip.is_unspecified() => Scope::Any,
@@ -289,18 +426,21 @@ fn open_port(options: &XdpOptions, local: SocketAddr, mtu_bytes: u16) -> Result<
         ip => Scope::Address(ip),
     };
     let filter = Filter { port: local.port(), scope, payload_bytes_max: mtu_bytes };
-    let attachment = Arc::new(Attachment::new(options, filter)?);
-    Port::open(options, attachment, local)
+    Ok(Arc::new(Attachment::new(options, filter)?))
 }
 
-/// Registers everything that can end a wait.
+/// Whether an error on receiving says nothing about the socket: an ICMP message about an earlier send, or a signal.
+fn is_passing(error: &io::Error) -> bool {
+    !matches!(SendFault::of(error), SendFault::Unsupported | SendFault::Other)
+}
+
+/// Registers what ends a wait beside the ports' sockets.
 fn make_poll(kernel: &mut Polled, ports: &[Port]) -> io::Result<(Poll, mio::Waker)> {
     let poll = Poll::new()?;
     let registry = poll.registry();
     kernel.sockets_mut().register(registry, KERNEL)?;
     for port in ports {
-        let (socket, tables) = port.descriptors();
-        registry.register(&mut SourceFd(&socket), SOCKETS, Interest::READABLE)?;
+        let (_, tables) = port.descriptors();
         registry.register(&mut SourceFd(&tables), TABLES, Interest::READABLE)?;
     }
     let waker = mio::Waker::new(registry, WAKER)?;
@@ -313,10 +453,9 @@ impl From<OpenError> for BuildError {
     }
 }
 
-const SOCKETS: Token = Token(0);
-const KERNEL: Token = Token(1);
-const TABLES: Token = Token(2);
-const WAKER: Token = Token(3);
+const KERNEL: Token = Token(0);
+const TABLES: Token = Token(1);
+const WAKER: Token = Token(2);
 
 /// Events taken at once.
 const EVENTS: usize = 16;
@@ -327,8 +466,16 @@ const ROUNDS_PER_KERNEL: u32 = 64;
 /// The kernel's tables are looked at after this time even if nobody waited for word of them.
 const REFRESH_NS: u64 = 100_000_000;
 
-/// When to have the kernel send again what it did not take.
-const RETRY_NS: u64 = 50_000;
+/// When to have the kernel send again what it did not take, ns: at first, and after a long time in vain (an interface
+/// that is down).
+const RETRY_NS_MIN: u64 = 50_000;
+const RETRY_NS_MAX: u64 = 10_000_000;
+
+/// Messages taken from a UDP socket at once.
+const KERNEL_SLOTS: usize = 64;
+
+/// Between the seeds of two endpoints (the golden ratio, as `SplitMix64` has it).
+const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Pauses between two looks at the clock.
 const SPINS_PER_CLOCK: u32 = 16;

@@ -29,6 +29,8 @@ mod socket;
 #[cfg(target_os = "linux")]
 mod stats;
 #[cfg(target_os = "linux")]
+mod steer;
+#[cfg(target_os = "linux")]
 mod sys;
 
 #[cfg(target_os = "linux")]
@@ -36,11 +38,12 @@ pub use linux::*;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    pub use crate::backend::{Planes, Xdp};
+    pub use crate::backend::{Planes, Xdp, open_queues};
     pub use crate::error::OpenError;
     pub use crate::options::{Attach, BusyPoll, CopyMode, XdpOptions};
     pub use crate::socket::QueueCounters;
     pub use crate::stats::PortStats;
+    pub use crate::steer::SteeringStats;
 
     /// An endpoint on `AF_XDP` sockets, driven by the caller.
     pub type Driver = metaroce_mio::HostDriver<Xdp>;

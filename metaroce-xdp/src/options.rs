@@ -17,14 +17,15 @@ pub struct XdpOptions {
     pub attach: Attach,
     /// Who copies frames; default [`CopyMode::Automatic`].
     pub copy: CopyMode,
-    /// Chunks to receive into, a power of two, 64 to 65,536; default 4096. Each holds a packet, or a part of one.
+    /// Chunks to receive into, a power of two, 64 to 65,536; default 2048. Each holds a packet, or a part of one. More take
+    /// up larger bursts, but all are written in turn, and soon they do not fit the processor's caches.
     pub receive_frames: u32,
     /// Chunks to send from, a power of two, 64 to 65,536; default 2048.
     pub transmit_frames: u32,
     /// Bytes of a chunk: 2048 or 4096; default 4096. The kernel leaves 256 of them empty when it receives.
     pub chunk_bytes: u32,
-    /// Also packets that take several chunks, where kernel (6.6) and driver have that; default `true`. Without, the
-    /// largest datagram is what fits one chunk.
+    /// Also datagrams that take several chunks, where kernel (6.6) and driver have that; default `false`: the largest
+    /// datagram is what fits one chunk. One of several is put together before it is taken in, which is one copy more.
     pub multi_buffer: bool,
     /// Has the device polled from the driver's thread instead of by interrupts; default no. It helps devices with an
     /// interrupt of their own per queue, and drivers that are never idle.
@@ -76,10 +77,10 @@ impl XdpOptions {
             queue: 0,
             attach: Attach::Automatic,
             copy: CopyMode::Automatic,
-            receive_frames: 4096,
+            receive_frames: 2048,
             transmit_frames: 2048,
             chunk_bytes: 4096,
-            multi_buffer: true,
+            multi_buffer: false,
             busy_poll: None,
             patience: Duration::from_secs(2),
         }

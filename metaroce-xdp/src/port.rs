@@ -9,7 +9,7 @@ use metaroce_core::time::Instant;
 use metaroce_core::transmit::{Ecn, SourcePort, Transmit};
 use metaroce_mio::backend::{DATAGRAMS_PER_ROUND, Packet as Datagram};
 use metaroce_mio::sys::Received;
-use metaroce_mio::{DriverStats, Host, RegionTable};
+use metaroce_mio::{DriverStats, RegionTable};
 
 use crate::assemble::{AssembleError, FRAMES_MAX, Frames, Output as _, assemble};
 use crate::attach::Attachment;
@@ -21,6 +21,7 @@ use crate::options::XdpOptions;
 use crate::route::{Way, Ways};
 use crate::socket::{Flushed, QueueSocket};
 use crate::stats::PortStats;
+use crate::steer::Inlet;
 
 /// A plane of an endpoint.
 #[derive(Debug)]
@@ -93,10 +94,16 @@ impl Port {
         self.local
     }
 
-    /// The largest UDP payload that one chunk holds, sent and received; the kernel leaves room before what is received.
-    pub(crate) fn datagram_bytes_single(&self) -> usize {
+    /// The largest UDP payload that can be sent and received: by the interface, and by the chunks that a packet may take, of
+    /// which the kernel leaves a part empty when it receives.
+    pub(crate) fn datagram_bytes_max(&self) -> usize {
         let headers = if self.local.is_ipv4() { headers::V4_BYTES } else { V6_BYTES };
-        self.socket.chunk_bytes().saturating_sub(HEADROOM_BYTES + headers)
+        let frame = if self.socket.is_multi_buffer() {
+            self.socket.chunk_bytes() * FRAMES_MAX
+        } else {
+            self.socket.chunk_bytes().saturating_sub(HEADROOM_BYTES)
+        };
+        frame.min(self.mtu_bytes + headers::ETHERNET_BYTES).saturating_sub(headers).max(DATAGRAM_BYTES_LEAST)
     }
 
     /// Whether there is nothing to receive.
@@ -134,13 +141,7 @@ impl Port {
     }
 
     /// Hands what has arrived to the core; returns whether all was taken.
-    pub(crate) fn receive(
-        &mut self,
-        now: Instant,
-        plane: usize,
-        datagrams: &mut usize,
-        host: &mut Host,
-    ) -> bool {
+    pub(crate) fn receive(&mut self, datagrams: &mut usize, inlet: &mut Inlet<'_>) -> bool {
         let mut frames = 0;
         let drained = loop {
             if *datagrams >= DATAGRAMS_PER_ROUND || frames >= FRAMES_PER_ROUND {
@@ -155,12 +156,12 @@ impl Port {
                     self.parts.extend_from_slice(bytes);
                 }
                 if !frame.continues() {
-                    *datagrams += hand_in(now, plane, self.local, &self.parts, host, &mut self.stats);
+                    *datagrams += hand_in(self.local, &self.parts, inlet, &mut self.stats);
                     self.parts.clear();
                     self.stats.received_in_parts += 1;
                 }
             } else {
-                *datagrams += hand_in(now, plane, self.local, bytes, host, &mut self.stats);
+                *datagrams += hand_in(self.local, bytes, inlet, &mut self.stats);
             }
             self.socket.recycle(frame);
         };
@@ -263,6 +264,7 @@ impl Port {
         };
         let packet = Packet { source_port, ecn: leaving.ecn, payload_bytes: leaving.bytes };
         frames.send(|socket, filled| head(socket, filled, &template, packet));
+        self.stats.sent += 1;
         self.stats.sent_in_parts += u64::from(chunks > 1);
         stats.datagrams_sent += 1;
         stats.bytes_sent += leaving.bytes as u64;
@@ -304,14 +306,7 @@ fn head(socket: &mut QueueSocket, filled: &mut [Option<FilledFrame>], template: 
 }
 
 /// Hands a frame to the core if it is a datagram for this endpoint; returns the number of datagrams.
-fn hand_in(
-    now: Instant,
-    plane: usize,
-    local: SocketAddr,
-    frame: &[u8],
-    host: &mut Host,
-    stats: &mut PortStats,
-) -> usize {
+fn hand_in(local: SocketAddr, frame: &[u8], inlet: &mut Inlet<'_>, stats: &mut PortStats) -> usize {
     let Ok(parsed) = headers::parse(frame, frame.len()) else {
         stats.not_datagrams += 1;
         return 0;
@@ -332,7 +327,7 @@ fn hand_in(
         overflows: None,
         truncated: false,
     };
-    host.hand_in(now, plane, &message, bytes)
+    inlet.hand_in(&message, bytes)
 }
 
 /// Whether a destination is the own address, or any for one that is unspecified.
@@ -347,6 +342,9 @@ fn is_ours(local: SocketAddr, destination: SocketAddr) -> bool {
 
 /// What the kernel leaves empty in front of a received frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
+
+/// What every path carries (`SPEC.md` MR-PATH-33).
+const DATAGRAM_BYTES_LEAST: usize = 1232;
 
 /// Longest packet that is put together: what an IP header can say.
 const PACKET_BYTES_MAX: usize = 65_536;

@@ -23,6 +23,8 @@ pub struct PortStats {
     pub not_datagrams: u64,
     /// Packets received that took several chunks.
     pub received_in_parts: u64,
+    /// Packets sent in frames.
+    pub sent: u64,
     /// Packets sent that took several chunks.
     pub sent_in_parts: u64,
     /// Datagrams sent through the kernel: the neighbour was not known yet, or the route leads elsewhere.

@@ -6,6 +6,7 @@
 
 pub(crate) mod bpf;
 pub(crate) mod mapping;
+pub(crate) mod poll;
 pub(crate) mod ring;
 pub(crate) mod xsk;
 

@@ -17,13 +17,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `length` bytes of zeros, all pages present.
+    /// `length` bytes of zeros, in huge pages where the system has them: every packet touches another page.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn anonymous(length: usize) -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        Self::new(length, flags, -1, 0)
+        let mapping = Self::new(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+        // SAFETY: the range is this mapping's, and the advice changes no bytes. A kernel without huge pages refuses it,
+        // which changes nothing either.
+        unsafe { libc::madvise(mapping.base.as_ptr().cast(), length, libc::MADV_HUGEPAGE) };
+        Ok(mapping)
     }
 
     /// `length` bytes of a ring of an `AF_XDP` socket, which `offset` names.
