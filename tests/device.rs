@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use metaroce_conformance::suite::{self, Udp, Verdict};
+use metaroce_conformance::suite::Udp;
 
 #[test]
 fn mio_passes_the_suite() {
@@ -72,25 +74,6 @@ fn passes_the_suite(backend: &str) {
         }
     };
     let mut port = Udp::new(device.listening, device.control).unwrap();
-    let mut failures = Vec::new();
-    for case in suite::all_cases() {
-        // A machine that stops for a while can make a device look late: only what fails three times fails.
-        let mut last = None;
-        for seed in 1..=3 {
-            match suite::run(&mut port, case, seed).unwrap().verdict {
-                Verdict::Failed { requirement, text } => {
-                    last = Some(format!("{}: {requirement}: {text}", case.name));
-                }
-                verdict => {
-                    if let Verdict::Skipped(reason) = verdict {
-                        println!("{}: not looked at: {reason}", case.name);
-                    }
-                    last = None;
-                    break;
-                }
-            }
-        }
-        failures.extend(last);
-    }
+    let failures = support::suite::failures(&mut port);
     assert!(failures.is_empty(), "{failures:#?}");
 }

@@ -11,6 +11,7 @@
 pub(crate) mod multiplane;
 pub(crate) mod planes;
 pub(crate) mod program;
+pub(crate) mod suite;
 
 use std::io::Write as _;
 

@@ -137,6 +137,11 @@ impl Planes {
         }
     }
 
+    /// What a program prints on B.
+    pub(crate) fn run_on_b(&self, program: &str, arguments: &[&str]) -> String {
+        self.output("B", program, arguments)
+    }
+
     fn name(&self, node: &str) -> String {
         format!("{}-{node}", self.prefix)
     }

@@ -1,6 +1,7 @@
 //! Running the program `metaroce`.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -52,6 +53,24 @@ impl Place {
         Self { namespace: Some(name.into()) }
     }
 
+    /// Runs `work` in a thread of its own in this place.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+        use std::os::fd::AsFd as _;
+
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if let Some(name) = &self.namespace {
+                    let namespace = std::fs::File::open(format!("/run/netns/{name}")).unwrap();
+                    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+                }
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// The program `metaroce` in this place.
     pub(crate) fn metaroce(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_metaroce");
@@ -97,6 +116,11 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end; kills and panics after `limit`.
     #[track_caller]
     pub(crate) fn finish(mut self, limit: Duration) -> Outcome {
@@ -135,6 +159,35 @@ impl Drop for Running {
     }
 }
 
+/// `metaroce serve --control`, a device under test; killed when dropped.
+pub(crate) struct Device {
+    child: Child,
+    pub(crate) listening: SocketAddr,
+    pub(crate) control: SocketAddr,
+}
+
+impl Device {
+    /// Starts it and waits until it listens.
+    #[track_caller]
+    pub(crate) fn start(place: &Place, listen: &str, control: &str, more: &[&str]) -> Self {
+        let mut command = place.metaroce();
+        command.args(["--json", "serve", "--listen", listen, "--control", control]).args(more);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
+        let address = |name: &str| told[name].as_str().unwrap().parse().unwrap();
+        Self { child, listening: address("listening"), control: address("control") }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// `metaroce serve` on a free port, with its directory.
 pub(crate) struct Server {
     child: Child,
@@ -162,6 +215,12 @@ impl Server {
 
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it, as nothing can prevent, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Asks the server to end, as Ctrl-C does, and waits at most `limit`.
