@@ -240,3 +240,26 @@ impl Path {
         self.probing.mtu_bytes = MTU_BYTES_START;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    //= MR-PATH-10 test
+    //= MR-CC-1 test
+    fn a_packet_goes_if_it_fits_the_window_or_if_nothing_is_in_flight() {
+        let mut path = Path::EMPTY;
+        path.window.window_bytes = 10_000;
+        let fits = |path: &Path, bytes| path.has_room(Instant::ZERO, bytes);
+        assert!(fits(&path, 50_000), "one packet, whatever the window");
+        path.sending.inflight_bytes = 6_000;
+        assert!(fits(&path, 4_000) && !fits(&path, 4_001));
+        path.window.window_bytes = 1;
+        assert!(!fits(&path, 1));
+        path.sending.inflight_bytes = 0;
+        path.sending.pace_until = Instant::from_nanos(5);
+        assert!(!fits(&path, 1), "at the pace of a small window");
+        assert!(path.has_room(Instant::from_nanos(5), 1));
+    }
+}
