@@ -2,7 +2,7 @@
 
 use metaroce_conformance::Faults;
 use metaroce_core::ids::Serial;
-use metaroce_core::wire::{Base, Connect, Control, PacketType};
+use metaroce_core::wire::{Base, Connect, Control, Opcode, PacketType};
 use metaroce_core::{
     Checksum, ConnectOptions, Disposition, DropReason, Event, Operation, PathId, ProtectionDomain,
     TableChecksum, WorkRequest, crc,
@@ -182,7 +182,6 @@ fn both_ends_use_the_terms_of_the_table() {
         assert_eq!(zero, sent.from == 1, "host 0 wants no checksum, host 1 does");
         ports[sent.from * 4 + usize::from(sent.base().path.0)].insert(sent.source.port());
         let Some(header) = sent.data() else { continue };
-        use metaroce_core::wire::Opcode;
         outstanding += i32::from(sent.from == 1 && header.opcode == Opcode::ReadRequest);
         outstanding -= i32::from(sent.from == 0 && header.opcode == Opcode::ReadResponse);
         assert!(outstanding <= 2, "what host 0 granted");

@@ -189,7 +189,9 @@ pub const EMPTY: AckBody = AckBody {
 
 pub fn vector(bits: &[u32]) -> Vector256 {
     let mut vector = Vector256::EMPTY;
-    bits.iter().for_each(|bit| vector.insert(*bit));
+    for bit in bits {
+        vector.insert(*bit);
+    }
     vector
 }
 

@@ -166,6 +166,6 @@ pub fn nonce(tape: &Shared, from: usize) -> u64 {
 /// The id by which packets to a host name its connection.
 pub fn id(tape: &Shared, host: usize) -> u32 {
     let tape = tape.borrow();
-    let of_host = tape.0.iter().filter(|sent| sent.from == host);
-    of_host.filter_map(|sent| sent.hello().map(|hello| hello.connection.0)).next().unwrap()
+    let mut of_host = tape.0.iter().filter(|sent| sent.from == host);
+    of_host.find_map(|sent| sent.hello().map(|hello| hello.connection.0)).unwrap()
 }
