@@ -13,6 +13,7 @@ pub(crate) use sent::{Delivered, InFlight, Judge, remove};
 use crate::congestion::PathWindow;
 use crate::delivery::{Packet, Queued};
 use crate::ids::{PathId, Psn, Serial, StreamId};
+use crate::lifecycle;
 use crate::list::List;
 use crate::stats::PathState;
 use crate::time::Instant;
@@ -203,6 +204,16 @@ impl Path {
         },
         counters: Counters { sent: 0, delivered: 0, lost: 0, marked: 0, timeouts: 0, repaths: 0 },
     };
+
+    /// Goes on in its life, as [`lifecycle::PATH`] allows.
+    pub(crate) fn become_state(&mut self, next: PathState) {
+        debug_assert!(
+            lifecycle::allows(lifecycle::PATH, self.state, next),
+            "a path that is {:?} must not become {next:?}",
+            self.state
+        );
+        self.state = next;
+    }
 
     /// Whether new data may go on the path.
     pub(crate) fn takes_data(&self) -> bool {

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use metaroce_core::ids::{Csn, Serial, WireConnectionId};
 use metaroce_core::wire::{Close, Control, Opcode, PacketType, Reset, ResetProof};
-use metaroce_core::{CloseMode, CloseReason, ConnectionState, Disposition, DropReason, Event};
+use metaroce_core::{
+    CloseMode, CloseReason, ConnectOptions, ConnectionState, Disposition, DropReason, Event, ProtectionDomain,
+};
 
 use super::common::MS;
 use super::script::Script;
@@ -184,4 +186,30 @@ fn the_close_of_this_end_bears_its_next_csn() {
     let [(6, close)] = closes(&sent)[..] else { panic!("a CLOSE: {sent:?}") };
     assert_eq!(close.next_csn, write.data().unwrap().csn.plus(1));
     assert_eq!((close.sender.0, close.nonce_xor), (script.id, script.xor()));
+}
+
+#[test]
+//= MR-CLS-22 test
+fn an_accept_that_finds_the_connector_gone_draws_a_reset() {
+    let (mut net, tape) = super::tape::network(7, metaroce_conformance::Faults::NONE, |_, _, _| {});
+    let remote = net.hosts[1].address;
+    let now = net.now();
+    let ours = net.hosts[0].endpoint.connect(now, ConnectOptions::to(remote)).unwrap();
+    net.run_for(MS / 10);
+    let now = net.now();
+    net.hosts[0].endpoint.close(now, ours, CloseMode::Drain).unwrap();
+    net.run_for(MS / 10);
+    let theirs = net.hosts[1].take_events().into_iter().find_map(|event| match event {
+        Event::Incoming { connection, .. } => Some(connection),
+        _ => None,
+    });
+    let now = net.now();
+    net.hosts[1].endpoint.accept(now, theirs.unwrap(), ProtectionDomain(0), b"").unwrap();
+    net.run_for(MS);
+    let events = net.hosts[1].take_events();
+    assert!(matches!(events[..], [Event::Closed { reason: CloseReason::Reset, .. }]), "{events:?}");
+    let tape = tape.borrow();
+    let accept = tape.0.iter().find(|sent| sent.from == 1 && sent.hello().is_some()).unwrap();
+    let reset = tape.0.iter().find(|sent| matches!(sent.control(), Some(Control::Reset(_)))).unwrap();
+    assert!(reset.bytes.len() <= accept.bytes.len());
 }

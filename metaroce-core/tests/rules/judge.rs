@@ -318,6 +318,24 @@ fn a_stream_is_used_again_from_zero_once_both_ends_have_ended_it() {
     assert_eq!(outcome(&script.pair.completions(1)), [(9, Status::Success)]);
 }
 
+#[test]
+//= MR-STR-30 test
+fn a_packet_of_a_stream_that_finds_no_room_is_explained() {
+    let mut script = Script::with(12, |host, _, limits| {
+        if host == 1 {
+            limits.streams = 2;
+        }
+    });
+    for stream in [0, 2, 4] {
+        let write = script.write(stream, 0, 1, 0);
+        script.data(0, write, b"x");
+        let (ack, frames) = script.one_ack();
+        assert_eq!(ack.accepted.contains(0), stream < 4);
+        let nack = Frame::Nack { stream: StreamId(stream), reason: NackReason::NoSlot, delay_us: 0 };
+        assert_eq!(frames.contains(&nack), stream == 4, "{frames:?}");
+    }
+}
+
 fn is(sent: &Sent, opcode: Opcode) -> bool {
     sent.data().is_some_and(|header| header.opcode == opcode)
 }

@@ -575,3 +575,25 @@ fn the_last_good_path_is_not_suspected_when_a_dead_one_answers() {
     }
     assert!(path(&mut script, 1).timeouts > timeouts, "it did time out");
 }
+
+#[test]
+//= MR-STR-35 test
+fn a_refused_stream_reset_ends_the_use_of_the_stream() {
+    let mut script = Script::new(18);
+    // The peer has no room for the stream: it refuses the SEND, and then the STREAM_RESET.
+    script.pair.send(1, 0, 1, 0..10);
+    let nack = Frame::Nack { stream: StreamId(0), reason: NackReason::NoSlot, delay_us: 0 };
+    for packet in data(&mut script) {
+        script.ack(packet.path, packet.psn, &[], &[Frame::Refused(vector(&[0])), nack]);
+    }
+    script.pair.reset_stream(1, 0);
+    let resets = data(&mut script);
+    assert_eq!(resets.iter().map(|packet| packet.header.opcode).collect::<Vec<_>>(), [Opcode::StreamReset]);
+    let connection = script.pair.connection[1];
+    let streams =
+        |script: &mut Script| script.pair.net.hosts[1].endpoint.connection_stats(connection).unwrap().streams;
+    assert_eq!(streams(&mut script), 1);
+    script.ack(resets[0].path, resets[0].psn, &[], &[Frame::Refused(vector(&[0]))]);
+    script.run(MS);
+    assert_eq!(streams(&mut script), 0, "the peer never had it, and will say nothing more");
+}
