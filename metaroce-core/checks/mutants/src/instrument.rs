@@ -23,6 +23,12 @@ pub struct Mutant {
     pub what: String,
 }
 
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}\t{}\t{}", self.file, self.line, self.function, self.what)
+    }
+}
+
 /// The file with all its mutants, which are added to `mutants`.
 pub fn instrument(file: &str, text: &str, mutants: &mut Vec<Mutant>) -> anyhow::Result<String> {
     let mut syntax = syn::parse_file(text)?;

@@ -8,7 +8,7 @@
 //! ```sh
 //! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [FILE_PART…]
 //! ```
-//! `FILE_PART` chooses files of `metaroce-core/src` by a part of their path; `--sample` takes so many mutants of each.
+//! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a part of their path; `--sample` takes so many mutants of each.
 
 mod instrument;
 mod measure;
@@ -21,6 +21,7 @@ use anyhow::{Context, bail};
 fn main() -> anyhow::Result<()> {
     let mut sample = usize::MAX;
     let mut seed = 1_u64;
+    let mut list = false;
     let mut parts = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -28,11 +29,20 @@ fn main() -> anyhow::Result<()> {
         match argument.as_str() {
             "--sample" => sample = usize::try_from(number()?)?,
             "--seed" => seed = number()?,
+            "--list" => list = true,
             other if other.starts_with('-') => bail!("unknown option {other}"),
             part => parts.push(part.to_owned()),
         }
     }
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize()?;
+    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").to_owned());
+    let root = PathBuf::from(here).join("../../..").canonicalize()?;
+    if list {
+        let mutants = tree::mutants(&root)?;
+        for mutant in measure::choose(&mutants, &parts, sample, seed) {
+            println!("{}\t{mutant}", mutant.number);
+        }
+        return Ok(());
+    }
     let tree = tree::Tree::prepare(&root)?;
     let mutants = tree.instrument()?;
     println!("{} mutants", mutants.len());

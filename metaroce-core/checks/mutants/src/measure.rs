@@ -146,18 +146,19 @@ enum Outcome {
     Unreached,
 }
 
-/// Tries each mutant, prints what is missed, and sums up by file.
+/// Tries each mutant, prints what became of it, and sums up by file.
 pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant]) -> anyhow::Result<()> {
     let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for mutant in mutants {
         let outcome = try_one(tree, tests, mutant)?;
         sums.entry(&mutant.file).or_default()[outcome as usize] += 1;
         let word = match outcome {
-            Outcome::Caught | Outcome::TimedOut => continue,
+            Outcome::Caught => "caught",
+            Outcome::TimedOut => "caught by time",
             Outcome::Missed => "missed",
             Outcome::Unreached => "unreached",
         };
-        println!("{word}\t{}:{}\t{}\t{}", mutant.file, mutant.line, mutant.function, mutant.what);
+        println!("{word}\t{mutant}");
         std::io::stdout().flush()?;
     }
     println!(

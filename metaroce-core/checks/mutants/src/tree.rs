@@ -66,29 +66,45 @@ impl Tree {
 
     /// Puts every mutant into the core, and lists them.
     pub fn instrument(&self) -> anyhow::Result<Vec<Mutant>> {
-        let source = self.root.join("metaroce-core/src");
-        let mut files = Vec::new();
-        collect(&source, &mut files)?;
-        files.sort();
         let mut mutants = Vec::new();
-        for path in files {
-            let name = path.strip_prefix(&source)?.to_string_lossy().into_owned();
-            if name.contains("tests") || name == "lib.rs" {
-                continue;
-            }
-            let text = std::fs::read_to_string(&path)?;
-            std::fs::write(&path, instrument(&name, &text, &mut mutants)?)?;
+        for (path, text) in instrumented(&self.root, &mut mutants)? {
+            std::fs::write(path, text)?;
         }
-        let library = source.join("lib.rs");
+        let library = self.root.join(SOURCES).join("lib.rs");
         let text = std::fs::read_to_string(&library)?;
         // Lints are for people: what is generated keeps none of them.
-        let text = text.replace(
-            "#![no_std]",
-            "#![no_std]\n#![allow(warnings, clippy::all, arithmetic_overflow, unconditional_panic)]",
-        );
+        let allowed = "#![allow(warnings, clippy::all, arithmetic_overflow, unconditional_panic)]";
+        let text = text.replace("#![no_std]", &format!("#![no_std]\n{allowed}"));
         std::fs::write(&library, text + SWITCH)?;
         Ok(mutants)
     }
+}
+
+const SOURCES: &str = "metaroce-core/src";
+
+/// The mutants of a workspace, which stays as it is.
+pub fn mutants(root: &Path) -> anyhow::Result<Vec<Mutant>> {
+    let mut mutants = Vec::new();
+    instrumented(root, &mut mutants)?;
+    Ok(mutants)
+}
+
+/// The sources with all mutants in them.
+fn instrumented(root: &Path, mutants: &mut Vec<Mutant>) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let sources = root.join(SOURCES);
+    let mut files = Vec::new();
+    collect(&sources, &mut files)?;
+    files.sort();
+    let mut changed = Vec::new();
+    for path in files {
+        let name = path.strip_prefix(&sources)?.to_string_lossy().into_owned();
+        if name.contains("tests") || name == "lib.rs" {
+            continue;
+        }
+        let text = instrument(&name, &std::fs::read_to_string(&path)?, mutants)?;
+        changed.push((path, text));
+    }
+    Ok(changed)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
