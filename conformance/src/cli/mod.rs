@@ -58,7 +58,7 @@ struct SimArguments {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only cases whose name contains this.
+    /// Only the case of this name, or the cases whose name contains this.
     #[arg(long)]
     case: Option<String>,
     /// Runs at a time; as many as there are cores if absent.
@@ -122,7 +122,8 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
             scenario.retain(|case| case.spec.ci);
         }
         if let Some(part) = &arguments.case {
-            scenario.retain(|case| case.name.contains(part));
+            let exact = scenario.cases.iter().any(|case| case.name == *part);
+            scenario.retain(|case| if exact { case.name == *part } else { case.name.contains(part) });
         }
     }
     scenarios.retain(|scenario| !scenario.cases.is_empty());
@@ -154,7 +155,10 @@ fn replay(arguments: &ReplayArguments) -> anyhow::Result<bool> {
     let Some(mut scenario) = find(&arguments.scenario)?.into_iter().next() else {
         bail!("no such scenario");
     };
-    let case = scenario.cases.iter().find(|case| case.name.contains(&arguments.case)).cloned();
+    let named = |case: &&Case| case.name == arguments.case;
+    let case = scenario.cases.iter().find(named).cloned();
+    let case =
+        case.or_else(|| scenario.cases.iter().find(|case| case.name.contains(&arguments.case)).cloned());
     let case = case.with_context(|| format!("no case has a name that contains {:?}", arguments.case))?;
     scenario.cases = vec![case.clone()];
     let suite = Suite::run(scenario, &[arguments.seed], None)?;

@@ -22,6 +22,8 @@ pub struct Outcome {
     pub full_bytes: u64,
     /// Payload rate ÷ the payload rate of a full line (of all lines that a workload keeps busy).
     pub goodput: f64,
+    /// The goodput that messages outstanding a few at a time allow at most; 1 where that is no limit.
+    pub closed_loop: f64,
     /// Flows.
     pub flows: Vec<FlowOutcome>,
     /// Sum of the flows' counters.

@@ -331,6 +331,7 @@ impl Runner {
             time_ps,
             ideal_ps,
             payload_bytes: self.placed_bytes() - self.placed_before,
+            closed_loop: self.workload.closed_loop(&self.bound),
             full_bytes: self.workload.payload_bytes(),
             goodput: ratio(ideal_ps.saturating_sub(self.bound.rtt_ps), time_ps),
             sum: flows.iter().fold(FlowStats::default(), |sum, flow| add(&sum, &flow.stats)),

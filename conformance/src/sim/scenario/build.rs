@@ -171,10 +171,11 @@ fn metaroce(
         drift_ppb: u32::try_from(from_f64(spec.transport.clock_ppm * 1e3)).unwrap_or(u32::MAX),
         offset_ns: scaled(spec.transport.clock_offset_ms, MS / NS),
     };
+    let planes = u8::try_from(spec.fabric.planes).unwrap_or(u8::MAX);
     let failed = |what| ScenarioError(format!("the endpoints can't be made: {what}"));
     let limits = limits(spec, hosts, pairs);
     let endpoint = |(host, (limits, receives))| {
-        let options = MetaRoceOptions { config, limits, receives, clock };
+        let options = MetaRoceOptions { config, limits, receives, clock, planes };
         MetaRoce::new(host, &options, mix(seed, u64::from(host)))
     };
     let endpoints: Result<Vec<MetaRoce>, _> = (0..hosts).zip(limits).map(endpoint).collect();
