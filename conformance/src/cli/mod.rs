@@ -4,13 +4,17 @@ mod check;
 mod json;
 mod plot;
 mod suite;
+mod swarm;
+mod sweep;
 mod tables;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
-use metaroce_conformance::{sim::Scenario, vectors};
+use metaroce_conformance::sim::{Case, Scenario};
+use metaroce_conformance::vectors;
 
 use suite::Suite;
 
@@ -30,6 +34,10 @@ enum Command {
     Check(check::CheckArguments),
     /// Run one case with one seed, twice: all its figures, and whether both runs were the same.
     Replay(ReplayArguments),
+    /// Run fabrics, workloads and failures that chance made up, and check that every byte and completion is right.
+    Swarm(swarm::Arguments),
+    /// Vary rate, RTT, MTU, paths and seed of a case, one at a time: how far does each figure move?
+    Sweep(sweep::Arguments),
     /// Write the golden vectors of SPEC.md into a directory, one JSON file for each kind of packet.
     Vectors(VectorsArguments),
 }
@@ -67,6 +75,15 @@ struct SimArguments {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Write the first case that is left as a timeline of its packets: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The timeline begins there, µs.
+    #[arg(long, default_value_t = 0.0)]
+    trace_from_us: f64,
+    /// Packets that the timeline shows.
+    #[arg(long, default_value_t = 20_000)]
+    trace_packets: usize,
     /// Write plots as SVG into this directory.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -94,6 +111,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         Command::Check(arguments) => check::check(arguments),
         Command::Sim(arguments) => sim(arguments),
         Command::Replay(arguments) => replay(arguments),
+        Command::Swarm(arguments) => swarm::run(arguments),
+        Command::Sweep(arguments) => sweep::run(arguments),
         Command::Vectors(arguments) => write_vectors(arguments),
     }
 }
@@ -129,6 +148,17 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
     scenarios.retain(|scenario| !scenario.cases.is_empty());
     if scenarios.is_empty() {
         bail!("no case is left to run");
+    }
+    if let Some(file) = &arguments.trace {
+        let scenario = scenarios.first().context("there is nothing to trace")?;
+        let wanted = |case: &&Case| arguments.case.as_ref().is_none_or(|part| case.name.contains(part));
+        let case = scenario.cases.iter().find(wanted).context("there is no case to trace")?;
+        let (outcome, topology) =
+            case.record(arguments.seed, arguments.trace_from_us, arguments.trace_packets)?;
+        let title = format!("{}, {}, seed {}", scenario.name, case.name, arguments.seed);
+        timeline::write(file, &title, &outcome, &topology)?;
+        eprintln!("{}: {} packets of {title}", file.display(), outcome.flights.len());
+        return Ok(outcome.faults.is_empty());
     }
     let seeds: Vec<u64> = (arguments.seed..).take(usize::try_from(arguments.seeds)?).collect();
     let mut reached = true;

@@ -37,6 +37,16 @@ pub fn write(suite: &Suite, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes the goodput over what was varied.
+pub fn write_sweep(suite: &Suite, varied: &str, directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
+    let first = varied.split([',', ' ']).next().unwrap_or(varied).to_lowercase();
+    let name = &suite.scenario.name;
+    let title = format!("{name}: goodput by {varied}");
+    let axes = Axes { title: &title, x: varied, y: "goodput", logarithmic: true };
+    draw(&directory.join(format!("sweep-{name}-{first}.svg")), &axes, &goodput_curves(suite))
+}
+
 /// Cases with an x: one curve for each part of a name before a colon (`metaroce: 1 %`).
 fn goodput_curves(suite: &Suite) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();

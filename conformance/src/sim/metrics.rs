@@ -1,5 +1,6 @@
 //! What a run is measured by.
 
+use super::timeline::Flight;
 use super::transport::{FlowStats, PathSample};
 use super::units::{US, ratio, to_f64};
 
@@ -48,6 +49,10 @@ pub struct Outcome {
     pub latencies_ps: Vec<u64>,
     /// Curves.
     pub samples: Vec<Sample>,
+    /// When the workload began, ps of the simulator's clock.
+    pub start_ps: u64,
+    /// Packets of the first flow, if they were noted.
+    pub flights: Vec<Flight>,
     /// Base RTT of the fabric, ps.
     pub rtt_ps: u64,
     /// Time that the run took on this machine, s. Not the same every time.

@@ -40,6 +40,7 @@ pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
         limit_ps: scaled(spec.limit_ms, MS),
         timed: spec.timed,
         sample_ps: (sample_ps > 0).then_some(sample_ps),
+        record: None,
     })
 }
 
@@ -89,7 +90,7 @@ pub(super) fn bdp_bytes(fabric: &FabricSpec) -> f64 {
     fabric.gbps * fabric.rtt_us * 1e3 / 8.0
 }
 
-fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
+pub(super) fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
     let bdp = bdp_bytes(fabric);
     let hops = match fabric.kind {
         FabricKind::FatTree => 6.0,

@@ -5,6 +5,7 @@
 mod build;
 mod limits;
 mod spec;
+pub mod swarm;
 mod target;
 
 pub use spec::*;
@@ -14,6 +15,8 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::metrics::Outcome;
+use super::topology::Topology;
+use super::units::US;
 
 /// A file: a name, what it is about, and its cases.
 #[derive(Clone, Debug)]
@@ -103,6 +106,20 @@ impl Scenario {
 }
 
 impl Case {
+    /// Makes one run of the case, and notes what becomes of at most `most` packets of its first flow from `from_us` µs
+    /// on; with samples, also if the scenario wants none.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] if the case can't be built.
+    pub fn record(&self, seed: u64, from_us: f64, most: usize) -> Result<(Outcome, Topology), ScenarioError> {
+        let mut plan = build::plan(&self.spec, seed)?;
+        let quarter_ps = build::scaled(self.spec.fabric.rtt_us / 4.0, US).max(US / 10);
+        plan.sample_ps = plan.sample_ps.map_or(Some(quarter_ps), |wanted| Some(wanted.min(quarter_ps)));
+        plan.record = Some((build::scaled(from_us, US), most));
+        let topology = build::topology(&self.spec.fabric, seed);
+        Ok((plan.run(&mut |_, _| {}), topology))
+    }
+
     /// Makes one run of the case.
     ///
     /// # Errors
