@@ -3,6 +3,7 @@
 mod check;
 mod json;
 mod plot;
+mod report;
 mod suite;
 mod swarm;
 mod sweep;
@@ -87,6 +88,12 @@ struct SimArguments {
     /// Write plots as SVG into this directory.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Which curves over time are among the plots.
+    #[arg(long, value_enum, default_value_t = plot::Curves::All)]
+    curves: plot::Curves,
+    /// Write a report in Markdown, with what others published, into this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -111,7 +118,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         Command::Check(arguments) => check::check(arguments),
         Command::Sim(arguments) => sim(arguments),
         Command::Replay(arguments) => replay(arguments),
-        Command::Swarm(arguments) => swarm::run(arguments),
+        Command::Swarm(arguments) => Ok(swarm::run(arguments)),
         Command::Sweep(arguments) => sweep::run(arguments),
         Command::Vectors(arguments) => write_vectors(arguments),
     }
@@ -163,18 +170,24 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
     let seeds: Vec<u64> = (arguments.seed..).take(usize::try_from(arguments.seeds)?).collect();
     let mut reached = true;
     let mut documents = Vec::new();
+    let mut report = report::Report::default();
     Suite::run_all(scenarios, &seeds, arguments.jobs, |suite| {
         reached &= suite.reached();
         if let Some(directory) = &arguments.svg {
-            plot::write(&suite, directory)?;
+            plot::write(&suite, directory, arguments.curves)?;
         }
         if arguments.json {
             documents.push(json::document(&suite));
         } else {
             tables::print_suite(&suite);
         }
+        report.add(&suite);
         Ok(())
     })?;
+    if let Some(file) = &arguments.report {
+        std::fs::write(file, report.text(&seeds))
+            .with_context(|| format!("can't write {}", file.display()))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&documents)?);
     }

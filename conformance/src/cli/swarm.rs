@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 /// Returns whether all runs were right.
-pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+pub fn run(arguments: &Arguments) -> bool {
     let next = AtomicU64::new(arguments.seed);
     let end = arguments.seed.saturating_add(arguments.runs);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -68,5 +68,5 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         packets.into_inner(),
         hash.into_inner()
     );
-    Ok(wrong == 0)
+    wrong == 0
 }

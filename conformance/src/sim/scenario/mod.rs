@@ -25,6 +25,10 @@ pub struct Scenario {
     pub name: String,
     /// One line for people.
     pub about: String,
+    /// What others published about such a case, for reports: figure, setting, source.
+    pub published: Vec<String>,
+    /// What the horizontal axis of its plot is; loss if it says nothing.
+    pub x_label: String,
     /// Cases, in the order of the file; at least one.
     pub cases: Vec<Case>,
 }
@@ -62,6 +66,16 @@ impl Scenario {
             Some(Value::String(about)) => about,
             _ => String::new(),
         };
+        let published = match base.remove("published") {
+            Some(Value::Array(lines)) => {
+                lines.iter().filter_map(|line| line.as_str().map(str::to_owned)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let x_label = match base.remove("x_label") {
+            Some(Value::String(label)) => label,
+            _ => "loss".to_owned(),
+        };
         let cases = match base.remove("case") {
             Some(Value::Array(cases)) => cases,
             None => vec![Value::Table(Table::new())],
@@ -82,7 +96,7 @@ impl Scenario {
                 .map_err(|what| error(&format!(", case {case_name}"), format!("{what}")))?;
             read.push(Case { name: case_name, spec });
         }
-        Ok(Self { name: name.to_owned(), about, cases: read })
+        Ok(Self { name: name.to_owned(), about, published, x_label, cases: read })
     }
 
     /// Keeps the cases for which `wanted` holds, and those that their targets compare them with.

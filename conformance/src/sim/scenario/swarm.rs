@@ -48,6 +48,7 @@ pub fn spec(seed: u64) -> Spec {
         events,
         targets: Vec::new(),
         x: None,
+        main_plot: None,
         ci: false,
         limit_ms: FAULTS_END_US / 1e3 + BOUND_MS,
         timed: false,
