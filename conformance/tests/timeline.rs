@@ -1,6 +1,6 @@
 //! The timeline of a run, in a browser: what a person would do with it, done by its own script.
 #![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, which fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which fail by panicking")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
