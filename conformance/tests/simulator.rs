@@ -7,7 +7,7 @@
 )]
 
 use metaroce_conformance::sim::metrics::Outcome;
-use metaroce_conformance::sim::scenario::Scenario;
+use metaroce_conformance::sim::scenario::{Scenario, swarm};
 use metaroce_conformance::sim::units::ratio;
 
 const BASE: &str = r"
@@ -115,4 +115,57 @@ fn the_signal_of_a_message_is_its_latency() {
         right("[workload]\nkind = \"signals\"\nmib = 0.001\nmessage_kib = 0.0625\noutstanding = 1\n", 1);
     assert_eq!(outcome.latencies_ps.len(), 16);
     assert!((10.0..12.0).contains(&outcome.latency_us(50)), "{}", outcome.latency_us(50));
+}
+
+#[test]
+fn runs_that_chance_made_up_are_right_and_the_same_twice() {
+    for seed in 1..=12 {
+        let outcome = swarm::run(seed).unwrap();
+        assert!(
+            outcome.faults.is_empty(),
+            "seed {seed}: {:?}: replay with `metaroce-conformance swarm --runs 1 --show --seed {seed}`",
+            outcome.faults
+        );
+    }
+    assert_eq!(swarm::run(7).unwrap().hash, swarm::run(7).unwrap().hash);
+}
+
+#[test]
+fn drifting_clocks_change_times_and_nothing_else() {
+    let rest = |ppm: f64| {
+        format!(
+            "[transport]\nclock_ppm = {ppm:.1}\nclock_offset_ms = 50.0\n{STREAM}[fault]\nfrom = \"leaf0\"\nto = \"spine*\"\nloss = 0.02\n"
+        )
+    };
+    let (true_clocks, others) = (right(&rest(0.0), 4), right(&rest(500.0), 4));
+    assert_eq!((true_clocks.sum.spurious, others.sum.spurious), (0, 0));
+    assert!(ratio(others.time_ps, true_clocks.time_ps) < 1.05);
+}
+
+#[test]
+fn the_other_transports_and_workloads_bring_every_byte_too() {
+    for kind in ["rocev2", "spray"] {
+        for workload in ["all-to-all", "all-gather", "halving-doubling", "outcast-incast", "ring-all-reduce"]
+        {
+            let rest = format!(
+                "[transport]\nkind = \"{kind}\"\n[workload]\nkind = \"{workload}\"\nmib = 0.5\nmessage_kib = 32.0\n\
+                 [fault]\nfrom = \"leaf*\"\nto = \"spine*\"\nloss = 0.01\n"
+            );
+            assert!(right(&rest, 2).slowdown() >= 1.0, "{kind}, {workload}");
+        }
+    }
+    for workload in ["all-gather", "halving-doubling", "key-value-reads", "outcast-incast"] {
+        let rest = format!("[workload]\nkind = \"{workload}\"\nmib = 1.0\nmessage_kib = 32.0\n");
+        assert!(right(&rest, 2).slowdown() >= 1.0, "{workload}");
+    }
+}
+
+#[test]
+fn four_planes_carry_more_than_one_can() {
+    let rest = "[workload]\nkind = \"stream\"\nmib = 32.0\nmessage_kib = 1024.0\noutstanding = 16\n";
+    let text = format!("{}planes = 4\n{rest}", BASE.trim_start());
+    let scenario = Scenario::parse("test", &text).unwrap();
+    let outcome = scenario.cases[0].run(1, &mut |_, _| {}).unwrap();
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    assert!(outcome.goodput > 0.5, "of the rate of all four: {}", outcome.goodput);
 }

@@ -20,7 +20,6 @@ mod endpoint;
 pub mod event;
 pub mod ids;
 mod index;
-pub mod lifecycle;
 mod list;
 pub mod memory;
 #[cfg(feature = "models")]

@@ -3,14 +3,19 @@
 mod check;
 mod json;
 mod plot;
+mod report;
 mod suite;
+mod swarm;
+mod sweep;
 mod tables;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
-use metaroce_conformance::{sim::Scenario, vectors};
+use metaroce_conformance::sim::{Case, Scenario};
+use metaroce_conformance::vectors;
 
 use suite::Suite;
 
@@ -30,6 +35,10 @@ enum Command {
     Check(check::CheckArguments),
     /// Run one case with one seed, twice: all its figures, and whether both runs were the same.
     Replay(ReplayArguments),
+    /// Run fabrics, workloads and failures that chance made up, and check that every byte and completion is right.
+    Swarm(swarm::Arguments),
+    /// Vary rate, RTT, MTU, paths and seed of a case, one at a time: how far does each figure move?
+    Sweep(sweep::Arguments),
     /// Write the golden vectors of SPEC.md into a directory, one JSON file for each kind of packet.
     Vectors(VectorsArguments),
 }
@@ -58,7 +67,7 @@ struct SimArguments {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only cases whose name contains this.
+    /// Only the case of this name, or the cases whose name contains this.
     #[arg(long)]
     case: Option<String>,
     /// Runs at a time; as many as there are cores if absent.
@@ -67,9 +76,24 @@ struct SimArguments {
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Write the first case that is left as a timeline of its packets: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The timeline begins there, µs.
+    #[arg(long, default_value_t = 0.0)]
+    trace_from_us: f64,
+    /// Packets that the timeline shows.
+    #[arg(long, default_value_t = 20_000)]
+    trace_packets: usize,
     /// Write plots as SVG into this directory.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Which curves over time are among the plots.
+    #[arg(long, value_enum, default_value_t = plot::Curves::All)]
+    curves: plot::Curves,
+    /// Write a report in Markdown, with what others published, into this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +118,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         Command::Check(arguments) => check::check(arguments),
         Command::Sim(arguments) => sim(arguments),
         Command::Replay(arguments) => replay(arguments),
+        Command::Swarm(arguments) => Ok(swarm::run(arguments)),
+        Command::Sweep(arguments) => sweep::run(arguments),
         Command::Vectors(arguments) => write_vectors(arguments),
     }
 }
@@ -122,28 +148,46 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
             scenario.retain(|case| case.spec.ci);
         }
         if let Some(part) = &arguments.case {
-            scenario.retain(|case| case.name.contains(part));
+            let exact = scenario.cases.iter().any(|case| case.name == *part);
+            scenario.retain(|case| if exact { case.name == *part } else { case.name.contains(part) });
         }
     }
     scenarios.retain(|scenario| !scenario.cases.is_empty());
     if scenarios.is_empty() {
         bail!("no case is left to run");
     }
+    if let Some(file) = &arguments.trace {
+        let scenario = scenarios.first().context("there is nothing to trace")?;
+        let wanted = |case: &&Case| arguments.case.as_ref().is_none_or(|part| case.name.contains(part));
+        let case = scenario.cases.iter().find(wanted).context("there is no case to trace")?;
+        let (outcome, topology) =
+            case.record(arguments.seed, arguments.trace_from_us, arguments.trace_packets)?;
+        let title = format!("{}, {}, seed {}", scenario.name, case.name, arguments.seed);
+        timeline::write(file, &title, &outcome, &topology)?;
+        eprintln!("{}: {} packets of {title}", file.display(), outcome.flights.len());
+        return Ok(outcome.faults.is_empty());
+    }
     let seeds: Vec<u64> = (arguments.seed..).take(usize::try_from(arguments.seeds)?).collect();
     let mut reached = true;
     let mut documents = Vec::new();
+    let mut report = report::Report::default();
     Suite::run_all(scenarios, &seeds, arguments.jobs, |suite| {
         reached &= suite.reached();
         if let Some(directory) = &arguments.svg {
-            plot::write(&suite, directory)?;
+            plot::write(&suite, directory, arguments.curves)?;
         }
         if arguments.json {
             documents.push(json::document(&suite));
         } else {
             tables::print_suite(&suite);
         }
+        report.add(&suite);
         Ok(())
     })?;
+    if let Some(file) = &arguments.report {
+        std::fs::write(file, report.text(&seeds))
+            .with_context(|| format!("can't write {}", file.display()))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&documents)?);
     }
@@ -154,7 +198,10 @@ fn replay(arguments: &ReplayArguments) -> anyhow::Result<bool> {
     let Some(mut scenario) = find(&arguments.scenario)?.into_iter().next() else {
         bail!("no such scenario");
     };
-    let case = scenario.cases.iter().find(|case| case.name.contains(&arguments.case)).cloned();
+    let named = |case: &&Case| case.name == arguments.case;
+    let case = scenario.cases.iter().find(named).cloned();
+    let case =
+        case.or_else(|| scenario.cases.iter().find(|case| case.name.contains(&arguments.case)).cloned());
     let case = case.with_context(|| format!("no case has a name that contains {:?}", arguments.case))?;
     scenario.cases = vec![case.clone()];
     let suite = Suite::run(scenario, &[arguments.seed], None)?;

@@ -13,37 +13,89 @@ use super::suite::Suite;
 /// A named curve.
 type Curve = (String, Vec<(f64, f64)>);
 
-/// Writes what there is to see: the goodput of the cases over their x, and for each case with samples the throughput
-/// and the windows over time, of its first seed.
-pub fn write(suite: &Suite, directory: &Path) -> anyhow::Result<()> {
+/// Which curves over time are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Curves {
+    /// All, of all cases with samples.
+    All,
+    /// Those that cases name as their main one.
+    Main,
+}
+
+/// Writes what there is to see: the goodput of the cases over their x, and the time over the ideal one where a target is
+/// about that; and for each case with samples, of its first seed, throughput, windows, rates and fairness over time.
+/// [`Curves::Main`] leaves of these only the one that the case names.
+pub fn write(suite: &Suite, directory: &Path, which: Curves) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
-    let name = &suite.scenario.name;
-    let curves = goodput_curves(suite);
-    if !curves.is_empty() {
-        let axes = Axes { title: &suite.scenario.about, x: "loss", y: "goodput", logarithmic: true };
-        draw(&directory.join(format!("{name}.svg")), &axes, &curves)?;
+    let (name, title) = (&suite.scenario.name, &suite.scenario.about);
+    let axes = |y| Axes { title, x: &suite.scenario.x_label, y, logarithmic: true };
+    draw(&directory.join(format!("{name}.svg")), &axes("goodput"), &curves(suite, Metric::Goodput))?;
+    let mut targets = suite.scenario.cases.iter().flat_map(|case| &case.spec.targets);
+    if targets.any(|target| target.metric == Metric::Slowdown) {
+        let mut curves = curves(suite, Metric::Slowdown);
+        for point in curves.iter_mut().flat_map(|(_, points)| points) {
+            point.1 = point.1.min(SLOWDOWN_MOST);
+        }
+        let file = directory.join(format!("{name}-time.svg"));
+        draw(&file, &axes("time ÷ ideal time (what is above 4 is drawn at 4)"), &curves)?;
     }
     for (number, (case, result)) in suite.scenario.cases.iter().zip(&suite.results).enumerate() {
         let Some(outcome) = result.outcomes.first().filter(|outcome| outcome.samples.len() > 2) else {
             continue;
         };
         let title = format!("{name}, {}", case.name);
-        let time = |y| Axes { title: &title, x: "µs", y, logarithmic: false };
-        let file = |what: &str| directory.join(format!("{name}-{}-{what}.svg", number + 1));
-        draw(&file("throughput"), &time("Gb/s placed"), &[throughput(outcome)])?;
-        draw(&file("windows"), &time("KiB, window of each path of the first flow"), &windows(outcome))?;
-        draw(&file("rates"), &time("Gb/s allowed, first flows"), &rates(outcome))?;
+        let time = |x, y| Axes { title: &title, x, y, logarithmic: false };
+        let plots = [
+            ("throughput", time("µs", "Gb/s placed"), vec![throughput(outcome)]),
+            ("windows", time("µs", "KiB, window of each path of the first flow"), windows(outcome)),
+            ("rates", time("µs", "Gb/s allowed, first flows"), rates(outcome)),
+            (
+                "fairness",
+                time("base RTTs", "largest distance of an allowed rate from its fair part"),
+                fairness(outcome),
+            ),
+        ];
+        for (what, axes, curves) in plots {
+            if which == Curves::All || case.spec.main_plot.as_deref() == Some(what) {
+                draw(&directory.join(format!("{name}-{}-{what}.svg", number + 1)), &axes, &curves)?;
+            }
+        }
     }
     Ok(())
 }
 
+/// Where the curve of times is cut off.
+const SLOWDOWN_MOST: f64 = 4.0;
+/// RTTs that the curve of fairness shows.
+const FAIRNESS_RTTS: f64 = 40.0;
+
+fn fairness(outcome: &Outcome) -> Vec<Curve> {
+    let half_ps = outcome.rtt_ps / 2;
+    let rtts = |at_ps: u64| ratio(at_ps.saturating_sub(half_ps), outcome.rtt_ps.max(1));
+    let within = outcome.samples.iter().map(|sample| (rtts(sample.at_ps), sample));
+    let within = within.take_while(|(rtts, _)| *rtts <= FAIRNESS_RTTS);
+    let points = within.map(|(rtts, sample)| (rtts, sample.unfairness.min(2.0))).collect();
+    let target = vec![(0.0, 0.1), (FAIRNESS_RTTS, 0.1)];
+    vec![("since the first packets arrived".to_owned(), points), ("10 %".to_owned(), target)]
+}
+
+/// Writes the goodput over what was varied.
+pub fn write_sweep(suite: &Suite, varied: &str, directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
+    let first = varied.split([',', ' ']).next().unwrap_or(varied).to_lowercase();
+    let name = &suite.scenario.name;
+    let title = format!("{name}: goodput by {varied}");
+    let axes = Axes { title: &title, x: varied, y: "goodput", logarithmic: true };
+    draw(&directory.join(format!("sweep-{name}-{first}.svg")), &axes, &curves(suite, Metric::Goodput))
+}
+
 /// Cases with an x: one curve for each part of a name before a colon (`metaroce: 1 %`).
-fn goodput_curves(suite: &Suite) -> Vec<Curve> {
+fn curves(suite: &Suite, metric: Metric) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for (case, result) in suite.scenario.cases.iter().zip(&suite.results) {
         let Some(x) = case.spec.x else { continue };
         let label = case.name.split_once(": ").map_or("metaroce", |(label, _)| label);
-        let point = (x, Metric::Goodput.median(&result.outcomes));
+        let point = (x, metric.median(&result.outcomes));
         match curves.iter_mut().find(|(known, _)| known == label) {
             Some((_, points)) => points.push(point),
             None => curves.push((label.to_owned(), vec![point])),

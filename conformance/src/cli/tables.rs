@@ -7,6 +7,7 @@ use metaroce_conformance::sim::scenario::Metric;
 use metaroce_conformance::sim::units::{US, ratio, to_f64};
 
 use super::suite::Suite;
+use super::sweep::Point;
 
 /// Names, what they are about, cases.
 pub fn print_list(scenarios: &[Scenario]) {
@@ -127,6 +128,38 @@ pub fn print_flows(outcome: &Outcome) {
         ]);
     }
     println!("{table}");
+}
+
+/// How far figures move with each thing that was varied.
+pub fn print_sweep(varied: &[(&str, Vec<Point>)]) {
+    let mut rows =
+        table(&["varied", "goodput", "× ideal", "queue KiB", "spurious", "at each value: goodput"]);
+    for (name, points) in varied {
+        let span = |figure: fn(&Point) -> f64| {
+            let least = points.iter().map(figure).fold(f64::INFINITY, f64::min);
+            let most = points.iter().map(figure).fold(0.0, f64::max);
+            (least, most)
+        };
+        let three = |(least, most): (f64, f64)| format!("{least:.3}–{most:.3}");
+        let whole = |(least, most): (f64, f64)| format!("{least:.0}–{most:.0}");
+        let each: Vec<String> =
+            points.iter().map(|point| format!("{}: {:.3}", point.value, point.goodput)).collect();
+        rows.add_row([
+            (*name).to_owned(),
+            three(span(|point| point.goodput)),
+            three(span(|point| point.slowdown)),
+            whole(span(|point| point.queue_kib)),
+            whole(span(|point| point.spurious)),
+            each.join(", "),
+        ]);
+    }
+    println!("{rows}");
+    for (name, points) in varied {
+        for point in points.iter().filter(|point| !point.wrong.is_empty()) {
+            println!("WRONG, {name} {}: {}", point.value, point.wrong.join("; "));
+        }
+    }
+    println!();
 }
 
 fn table(heads: &[&str]) -> Table {

@@ -7,6 +7,7 @@ use super::link::{Fate, Link};
 use super::loss::LinkFaults;
 use super::packet::{Arena, PacketId};
 use super::queue::{EventQueue, Happening};
+use super::timeline::Recorder;
 use super::topology::{Node, Topology, ecmp};
 use super::transport::{Message, Notice, Transport};
 use super::units::{NS, Rate};
@@ -71,6 +72,8 @@ pub struct Fabric {
     pub topology: Topology,
     /// What it did.
     pub counters: FabricCounters,
+    /// Notes what becomes of packets, if it is there.
+    pub recorder: Option<Recorder>,
     hosts: Vec<Host>,
     now_ps: u64,
     queue: EventQueue,
@@ -97,6 +100,7 @@ impl Fabric {
         Self {
             topology,
             counters: FabricCounters::default(),
+            recorder: None,
             hosts,
             now_ps: START_PS,
             queue: EventQueue::default(),
@@ -220,7 +224,7 @@ impl Fabric {
         let packet = self.arena.slot(id);
         if link.cut_ps > packet.entered_ps {
             link.counters.lost += 1;
-            self.arena.free(id);
+            self.discard(number, id);
             return;
         }
         self.counters.hops += 1;
@@ -235,6 +239,9 @@ impl Fabric {
             Node::Host(host) => {
                 self.counters.delivered += 1;
                 if let (Some(entry), Some(packet)) = (self.hosts.get_mut(host as usize), self.arena.get(id)) {
+                    if let Some(recorder) = &mut self.recorder {
+                        recorder.arrived(now_ps, id, packet);
+                    }
                     entry.transport.handle(now_ps, packet);
                 }
                 self.arena.free(id);
@@ -274,7 +281,7 @@ impl Fabric {
         let Fate::Carried { at_ps, marked, held, twice, corrupt } =
             link.offer(now_ps, wire_bytes, capable, packet.source_port)
         else {
-            self.arena.free(id);
+            self.discard(number, id);
             return;
         };
         if marked {
@@ -296,6 +303,14 @@ impl Fabric {
             }
             link.lane.push_back((at_ps, id));
         }
+    }
+
+    /// A packet is lost in, or before, a link.
+    fn discard(&mut self, link: u32, id: PacketId) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.gone(self.now_ps, id, link);
+        }
+        self.arena.free(id);
     }
 
     fn on_timer(&mut self, number: u32) {
@@ -349,7 +364,11 @@ impl Fabric {
             }
             self.counters.packets += out.len() as u64;
             for id in out.drain(..) {
-                let plane = usize::from(self.arena.slot(id).plane);
+                let packet = self.arena.slot(id);
+                let plane = usize::from(packet.plane);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.sent(now_ps, id, packet);
+                }
                 let nic = self.hosts.get(number as usize).and_then(|host| host.nics.get(plane).copied());
                 match nic {
                     Some(nic) => self.forward(nic, id),

@@ -1,5 +1,6 @@
 //! What a run is measured by.
 
+use super::timeline::Flight;
 use super::transport::{FlowStats, PathSample};
 use super::units::{US, ratio, to_f64};
 
@@ -22,6 +23,8 @@ pub struct Outcome {
     pub full_bytes: u64,
     /// Payload rate ÷ the payload rate of a full line (of all lines that a workload keeps busy).
     pub goodput: f64,
+    /// The goodput that messages outstanding a few at a time allow at most; 1 where that is no limit.
+    pub closed_loop: f64,
     /// Flows.
     pub flows: Vec<FlowOutcome>,
     /// Sum of the flows' counters.
@@ -46,6 +49,10 @@ pub struct Outcome {
     pub latencies_ps: Vec<u64>,
     /// Curves.
     pub samples: Vec<Sample>,
+    /// When the workload began, ps of the simulator's clock.
+    pub start_ps: u64,
+    /// Packets of the first flow, if they were noted.
+    pub flights: Vec<Flight>,
     /// Base RTT of the fabric, ps.
     pub rtt_ps: u64,
     /// Time that the run took on this machine, s. Not the same every time.

@@ -6,6 +6,7 @@ use std::time::Instant as WallClock;
 use super::fabric::{Fabric, FabricCounters, HostNotice, Pause, Scheduled};
 use super::memory::Peer;
 use super::metrics::{FlowOutcome, Outcome, Sample, jain};
+use super::timeline::Recorder;
 use super::topology::{Node, Topology};
 use super::transport::{FlowStats, Notice, Transport};
 use super::units::{MS, ratio, to_f64};
@@ -29,6 +30,8 @@ pub struct Plan {
     pub timed: bool,
     /// Curves are sampled that often; `None` for none.
     pub sample_ps: Option<u64>,
+    /// What becomes of the packets of the first flow is noted: from when, ps after the start, and at most how many.
+    pub record: Option<(u64, usize)>,
 }
 
 /// Flows whose rates are kept in samples.
@@ -78,6 +81,7 @@ struct Runner {
     limit_ps: u64,
     timed: bool,
     sample_ps: Option<u64>,
+    record: Option<(u64, usize)>,
     bound: Bound,
     expected: Vec<u64>,
     before: Vec<FlowStats>,
@@ -110,6 +114,7 @@ impl Runner {
             limit_ps: plan.limit_ps,
             timed: plan.timed,
             sample_ps: plan.sample_ps,
+            record: plan.record,
             bound,
             expected: vec![0; hosts as usize],
             before: Vec::new(),
@@ -170,6 +175,9 @@ impl Runner {
         self.fabric.schedule(schedule);
         if let Some(period_ps) = self.sample_ps {
             self.fabric.sample_every(period_ps);
+        }
+        if let (Some((from_ps, most)), Some(pair)) = (self.record, self.pairs.first()) {
+            self.fabric.recorder = Some(Recorder::new((pair.from, pair.to), self.start_ps + from_ps, most));
         }
         let limit_ps = self.start_ps + self.limit_ps;
         let mut postings = Vec::new();
@@ -331,6 +339,7 @@ impl Runner {
             time_ps,
             ideal_ps,
             payload_bytes: self.placed_bytes() - self.placed_before,
+            closed_loop: self.workload.closed_loop(&self.bound),
             full_bytes: self.workload.payload_bytes(),
             goodput: ratio(ideal_ps.saturating_sub(self.bound.rtt_ps), time_ps),
             sum: flows.iter().fold(FlowStats::default(), |sum, flow| add(&sum, &flow.stats)),
@@ -344,6 +353,8 @@ impl Runner {
             ..Outcome::default()
         };
         outcome.latencies_ps.sort_unstable();
+        outcome.start_ps = self.start_ps;
+        outcome.flights = self.fabric.recorder.take().map(Recorder::into_flights).unwrap_or_default();
         for link in &self.fabric.topology.links {
             if let Node::Switch(_) = link.from {
                 outcome.queue_peak_bytes = outcome.queue_peak_bytes.max(link.counters.queue_peak_bytes);

@@ -5,7 +5,6 @@
 
 mod baseline;
 mod citation;
-mod diagram;
 mod requirement;
 
 #[cfg(test)]
@@ -13,7 +12,6 @@ mod tests;
 
 pub use baseline::Baseline;
 pub use citation::{Citation, citations, sources};
-pub use diagram::with_diagrams;
 pub use requirement::{Id, Level, Requirement, Status, parse, references};
 
 use std::collections::BTreeMap;

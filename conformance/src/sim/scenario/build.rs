@@ -40,6 +40,7 @@ pub(super) fn plan(spec: &Spec, seed: u64) -> Result<Plan, ScenarioError> {
         limit_ps: scaled(spec.limit_ms, MS),
         timed: spec.timed,
         sample_ps: (sample_ps > 0).then_some(sample_ps),
+        record: None,
     })
 }
 
@@ -89,7 +90,7 @@ pub(super) fn bdp_bytes(fabric: &FabricSpec) -> f64 {
     fabric.gbps * fabric.rtt_us * 1e3 / 8.0
 }
 
-fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
+pub(super) fn topology(fabric: &FabricSpec, seed: u64) -> Topology {
     let bdp = bdp_bytes(fabric);
     let hops = match fabric.kind {
         FabricKind::FatTree => 6.0,
@@ -171,10 +172,11 @@ fn metaroce(
         drift_ppb: u32::try_from(from_f64(spec.transport.clock_ppm * 1e3)).unwrap_or(u32::MAX),
         offset_ns: scaled(spec.transport.clock_offset_ms, MS / NS),
     };
+    let planes = u8::try_from(spec.fabric.planes).unwrap_or(u8::MAX);
     let failed = |what| ScenarioError(format!("the endpoints can't be made: {what}"));
     let limits = limits(spec, hosts, pairs);
     let endpoint = |(host, (limits, receives))| {
-        let options = MetaRoceOptions { config, limits, receives, clock };
+        let options = MetaRoceOptions { config, limits, receives, clock, planes };
         MetaRoce::new(host, &options, mix(seed, u64::from(host)))
     };
     let endpoints: Result<Vec<MetaRoce>, _> = (0..hosts).zip(limits).map(endpoint).collect();

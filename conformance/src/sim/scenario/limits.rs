@@ -37,6 +37,9 @@ fn of_host(spec: &Spec, peers: u32) -> (Limits, u64) {
     };
     let paths = u32::from(spec.transport.paths) * fabric.planes;
     let csn_window = if peers > 64 { bdp_packets * 16 / (peers / 64) } else { bdp_packets * 16 };
+    // What one connection can have in flight: all that is posted, or two bandwidth-delay products.
+    let message = u32::try_from(from_f64(wanted.message_kib / 4.0)).unwrap_or(u32::MAX).max(1);
+    let of_peer = message.saturating_mul(wanted.outstanding).min(2 * bdp_packets);
     let limits = Limits {
         connections: peers + 8,
         paths_per_connection: u8::try_from(paths).unwrap_or(64).min(64),
@@ -44,7 +47,7 @@ fn of_host(spec: &Spec, peers: u32) -> (Limits, u64) {
         requests: peers * wanted.outstanding.min(1 << 10) * 2 + posted,
         receives: (receives * (peers + 2)).max(64),
         messages: peers * 64 + posted,
-        packets: (bdp_packets * 16).max(2_048),
+        packets: (bdp_packets * 16).max(2_048).max(peers.saturating_mul(of_peer)).min(1 << 22),
         queues: 1,
         regions: 8,
         csn_window: csn_window.next_power_of_two().clamp(4_096, 1 << 21),

@@ -5,6 +5,7 @@
 mod build;
 mod limits;
 mod spec;
+pub mod swarm;
 mod target;
 
 pub use spec::*;
@@ -14,6 +15,8 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::metrics::Outcome;
+use super::topology::Topology;
+use super::units::US;
 
 /// A file: a name, what it is about, and its cases.
 #[derive(Clone, Debug)]
@@ -22,6 +25,10 @@ pub struct Scenario {
     pub name: String,
     /// One line for people.
     pub about: String,
+    /// What others published about such a case, for reports: figure, setting, source.
+    pub published: Vec<String>,
+    /// What the horizontal axis of its plot is; loss if it says nothing.
+    pub x_label: String,
     /// Cases, in the order of the file; at least one.
     pub cases: Vec<Case>,
 }
@@ -59,6 +66,16 @@ impl Scenario {
             Some(Value::String(about)) => about,
             _ => String::new(),
         };
+        let published = match base.remove("published") {
+            Some(Value::Array(lines)) => {
+                lines.iter().filter_map(|line| line.as_str().map(str::to_owned)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let x_label = match base.remove("x_label") {
+            Some(Value::String(label)) => label,
+            _ => "loss".to_owned(),
+        };
         let cases = match base.remove("case") {
             Some(Value::Array(cases)) => cases,
             None => vec![Value::Table(Table::new())],
@@ -79,7 +96,7 @@ impl Scenario {
                 .map_err(|what| error(&format!(", case {case_name}"), format!("{what}")))?;
             read.push(Case { name: case_name, spec });
         }
-        Ok(Self { name: name.to_owned(), about, cases: read })
+        Ok(Self { name: name.to_owned(), about, published, x_label, cases: read })
     }
 
     /// Keeps the cases for which `wanted` holds, and those that their targets compare them with.
@@ -103,6 +120,20 @@ impl Scenario {
 }
 
 impl Case {
+    /// Makes one run of the case, and notes what becomes of at most `most` packets of its first flow from `from_us` µs
+    /// on; with samples, also if the scenario wants none.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] if the case can't be built.
+    pub fn record(&self, seed: u64, from_us: f64, most: usize) -> Result<(Outcome, Topology), ScenarioError> {
+        let mut plan = build::plan(&self.spec, seed)?;
+        let quarter_ps = build::scaled(self.spec.fabric.rtt_us / 4.0, US).max(US / 10);
+        plan.sample_ps = plan.sample_ps.map_or(Some(quarter_ps), |wanted| Some(wanted.min(quarter_ps)));
+        plan.record = Some((build::scaled(from_us, US), most));
+        let topology = build::topology(&self.spec.fabric, seed);
+        Ok((plan.run(&mut |_, _| {}), topology))
+    }
+
     /// Makes one run of the case.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ pub struct Spec {
     pub targets: Vec<Target>,
     /// Where this case stands on the horizontal axis of plots.
     pub x: Option<f64>,
+    /// The curve over time by which this case is shown to people: `throughput`, `windows`, `rates` or `fairness`.
+    pub main_plot: Option<String>,
     /// Part of the short run that continuous integration makes.
     #[serde(default)]
     pub ci: bool,

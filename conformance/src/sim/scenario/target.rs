@@ -35,6 +35,8 @@ pub enum Metric {
     LeastBin,
     /// From `from_us` to the end of the first bin of at least `level`, ms; infinite if there is none.
     RegainedMs,
+    /// Goodput ÷ what messages that are outstanding one after the other allow at most.
+    GoodputClosed,
     /// Longest time of a flow whose receiver hears from nobody else ÷ the least that it could be.
     InnocentSlowdown,
 }
@@ -67,6 +69,7 @@ impl Metric {
     pub fn of_span(self, outcome: &Outcome, span: &Span) -> f64 {
         match self {
             Self::Goodput if *span != Span::ALL => outcome.goodput_between(span.from_ps, span.to_ps),
+            Self::GoodputClosed => Self::Goodput.of_span(outcome, span) / outcome.closed_loop.max(1e-9),
             Self::LeastBin => outcome.least_bin(span.from_ps, span.to_ps),
             Self::RegainedMs => {
                 outcome.regained_ps(span.from_ps, span.level).map_or(f64::INFINITY, |at_ps| ratio(at_ps, MS))

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
+use metaroce_core::wire::PlaneAddresses;
 use metaroce_core::{
     Access, Completion, CompletionKind, Config, ConfigError, ConnectOptions, ConnectionHandle, Datagram,
     Disposition, DropReason, Endpoint, Event, HeapStorage, Instant, Limits, Operation, PathId, PathState,
@@ -28,6 +29,8 @@ pub struct MetaRoceOptions {
     pub receives: u64,
     /// How far clocks are apart.
     pub clock: Clocks,
+    /// Planes, at least 1.
+    pub planes: u8,
 }
 
 /// One host with the real core.
@@ -63,7 +66,9 @@ impl MetaRoce {
     /// # Errors
     /// [`ConfigError`] if the options are out of their ranges.
     pub fn new(host: u32, options: &MetaRoceOptions, seed: u64) -> Result<Self, ConfigError> {
-        let config = Config { seed, ..options.config };
+        let further: Vec<SocketAddr> = (1..options.planes).map(|plane| plane_address(host, plane)).collect();
+        let planes = PlaneAddresses::from_slice(&further).ok_or(ConfigError::Config("planes"))?;
+        let config = Config { seed, planes, ..options.config };
         let mut endpoint = Endpoint::new(config, HeapStorage::new(&options.limits))?;
         let region = RegionOptions {
             length: REGION_BYTES,
@@ -338,7 +343,7 @@ impl Transport for MetaRoce {
             inflight_bytes: path.inflight_bytes,
             good: path.state == PathState::Good,
             source_port: path.source_port,
-            plane: 0,
+            plane: path.plane,
             state: state_name(path.state),
             marked: path.packets_marked,
             lost: path.packets_lost,
@@ -380,6 +385,7 @@ const fn state_name(state: PathState) -> &'static str {
         PathState::Suspect => "suspect",
         PathState::Dead => "dead",
         PathState::Probing => "probing",
+        PathState::Unverified => "unverified",
         _ => "other",
     }
 }

@@ -127,6 +127,11 @@ pub trait Workload {
     /// filling of the pipeline too.
     fn ideal_ps(&self, bound: &Bound) -> u64;
 
+    /// The goodput at most, as a fraction of full lines, when each message waits for an earlier one to complete.
+    fn closed_loop(&self, _bound: &Bound) -> f64 {
+        1.0
+    }
+
     /// When each flow, in the order of [`pairs`](Self::pairs), was done, ps; and its bytes.
     fn flows(&self) -> Vec<(u64, u64)>;
 

@@ -7,6 +7,7 @@ use crate::Random;
 use crate::sim::fabric::HostNotice;
 use crate::sim::memory::Peer;
 use crate::sim::transport::{Message, Notice};
+use crate::sim::units::ratio;
 
 /// One flow: messages from one host to another, a few at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +153,22 @@ impl Workload for Streams {
             busy.add(flow.pair.from, flow.pair.to, bytes(flow));
         }
         bound.line_ps(busy.most()) + bound.rtt_ps
+    }
+
+    fn closed_loop(&self, bound: &Bound) -> f64 {
+        // In the time of one message and one RTT every flow completes at most what it has outstanding.
+        let round = |flow: &Flow| {
+            let message_ps = bound.line_ps(u64::from(flow.message_bytes));
+            let outstanding = message_ps * u64::from(flow.outstanding.max(1));
+            (flow.pair, ratio(outstanding, message_ps + bound.rtt_ps))
+        };
+        let mut outbound = BTreeMap::<u32, f64>::new();
+        let mut inbound = BTreeMap::<u32, f64>::new();
+        for (pair, share) in self.flows.iter().map(round) {
+            *outbound.entry(pair.from).or_default() += share;
+            *inbound.entry(pair.to).or_default() += share;
+        }
+        outbound.values().chain(inbound.values()).copied().fold(0.0, f64::max).min(1.0)
     }
 
     fn flows(&self) -> Vec<(u64, u64)> {
