@@ -365,3 +365,54 @@ fn partial_messages_of_one_connection_leave_room_for_another() {
     assert_eq!(ids(&done), (1_000..1_050).collect::<Vec<_>>());
     assert!(pair.bytes(1, 4_000_000..4_005_000) == pair.bytes(0, 0..5_000));
 }
+
+/// Otherwise one datagram of 9,000 bytes could have a path walked over 136 times.
+#[test]
+//= MR-ACK-32 test
+fn a_second_block_for_one_path_in_a_packet_counts_for_nothing() {
+    let mut pair = Pair::new(39, Faults::NONE);
+    let (id, newest, mute) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (seen, last, muted) = (Rc::clone(&id), Rc::clone(&newest), Rc::clone(&mute));
+    pair.net.filter = Some(Box::new(move |from, transmit| {
+        let base = Base::parse(transmit.header()).unwrap().0;
+        match (from, base.kind) {
+            (1, PacketType::Ack) => seen.set(base.connection.0),
+            (0, PacketType::Data) if base.path == PathId(0) => last.set(base.psn.raw()),
+            _ => {}
+        }
+        from == 1 && muted.get()
+    }));
+    exercise(&mut pair);
+    mute.set(true);
+    pair.write(0, 0, 90, 0..100_000, 0, None);
+    pair.net.run_for(90_000);
+    let body = |accepted: Vector256| AckBody {
+        path: PathId(0),
+        epoch: 0,
+        flags: 0,
+        largest: Psn::new(newest.get()),
+        accepted,
+        echoed_timestamp: 0,
+        hold: u32::MAX,
+        packets: 1_000,
+        marked: 0,
+        cumulative: Csn::new(0),
+        share_kbps: 0,
+    };
+    let all = Vector256::from_words([u64::MAX; 4]);
+    let source = pair.net.hosts[1].address;
+    let delivered = |pair: &mut Pair, blocks: &[AckBody]| {
+        let emit = |out: &mut [u8]| {
+            let length = blocks[0].emit(out).unwrap();
+            let more = blocks.get(1).map(|block| Frame::Ack(*block).emit(&mut out[length..]).unwrap());
+            length + more.unwrap_or(0)
+        };
+        let bytes = packets::sealed(id.get(), PacketType::Ack, Psn::new(0), emit, 0);
+        assert_eq!(pair.net.inject(0, source, &bytes), Some(Disposition::Consumed));
+        let connection = pair.connection[0];
+        pair.net.hosts[0].endpoint.path_stats(connection, PathId(0)).unwrap().packets_delivered
+    };
+    let none = delivered(&mut pair, &[body(Vector256::EMPTY)]);
+    assert_eq!(delivered(&mut pair, &[body(Vector256::EMPTY), body(all)]), none);
+    assert!(delivered(&mut pair, &[body(all)]) > none, "it was in flight");
+}

@@ -42,13 +42,20 @@ pub(crate) fn on_ack(
     }
     let mut frames = FrameIter::new(frames).flatten().peekable();
     let mut block = Some(first);
+    let mut told = 0u64;
     loop {
         if let Some(ack) = block.take() {
+            let bit = 1u64.checked_shl(u32::from(ack.path.0)).unwrap_or(0);
             let refused = match frames.next_if(|frame| matches!(frame, Frame::Refused(_))) {
                 Some(Frame::Refused(vector)) => vector,
                 _ => Vector256::EMPTY,
             };
-            on_block(view, now, connection, ack, refused);
+            // Each block walks over its path: a packet full of them for one path would be a lot of work.
+            //= MR-ACK-32
+            if told & bit == 0 {
+                on_block(view, now, connection, ack, refused);
+            }
+            told |= bit;
         }
         match frames.next() {
             None => break,
