@@ -27,7 +27,16 @@ pub fn check() -> Result<(), BuildError> {
     probe().map(drop)
 }
 
+/// On a thread of its own: when a ring goes, the kernel interrupts the thread that used it some time later, so that a
+/// call of the caller's would end with `EINTR`.
 pub(crate) fn probe() -> Result<Features, BuildError> {
+    match std::thread::spawn(look).join() {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::other("looking for io_uring failed").into()),
+    }
+}
+
+fn look() -> Result<Features, BuildError> {
     let options = UringOptions { entries: 8, ..UringOptions::default() };
     let mut ring = Ring::new(&options).map_err(|error| explain("making a ring", "5.19", &error))?;
     let mut known = Probe::new();
