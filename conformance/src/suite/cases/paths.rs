@@ -88,6 +88,12 @@ fn data(s: &Script<'_>, mark: usize) -> Vec<Packet> {
     s.since(mark).iter().filter(|packet| packet.data().is_some()).cloned().collect()
 }
 
+/// How many CSNs the device has used since `mark`.
+fn sent_csns(s: &Script<'_>, mark: usize) -> usize {
+    let csns = data(s, mark).into_iter().filter_map(|packet| Some(packet.data()?.0.csn.raw()));
+    csns.collect::<BTreeSet<u32>>().len()
+}
+
 //= MR-PATH-2, MR-PATH-9 test
 fn spray(s: &mut Script<'_>) -> Outcome {
     let region = s.region(1 << 16)?;
@@ -101,7 +107,7 @@ fn spray(s: &mut Script<'_>) -> Outcome {
         s.post(&link, 0, id, write_request(5, 0), local(&region, 0, 1000))?;
     }
     let until = s.now() + s.pick(MS / 2, 4 * S);
-    while s.now() < until && data(s, mark).len() < usize::from(link.paths()) * 2 {
+    while s.now() < until && sent_csns(s, mark) < usize::from(link.paths()) * 2 {
         s.run(s.pick(MS / 20, MS))?;
     }
     let mut counts: BTreeMap<u8, usize> = BTreeMap::new();
@@ -427,7 +433,8 @@ fn in_flight(s: &mut Script<'_>) -> Outcome {
     calm(s, &mut link)?;
     let mark = s.mark();
     s.post(&link, 0, 1, write_request(5, 0), local(&region, 0, 1 << 17))?;
-    s.run(s.pick(5 * MS, 8 * MS))?;
+    s.expect("MR-OP-9", mark, "the WRITE of the device", |packet| packet.data().is_some())?;
+    s.run(5 * MS)?;
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
     for packet in data(s, mark) {

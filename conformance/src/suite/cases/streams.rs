@@ -167,7 +167,8 @@ fn peer_window(s: &mut Script<'_>) -> Outcome {
     for id in 0..8 {
         s.post(&link, 0, id, write_request(9, 0), local(&region, 0, 8))?;
     }
-    s.run(s.pick(5 * MS, 9 * MS))?;
+    s.expect("MR-OP-9", mark, "a WRITE of the device", |packet| packet.data().is_some())?;
+    s.run(5 * MS)?;
     let most = data_since(s, &link, mark, Opcode::Write).iter().map(|(header, _)| header.msn.raw()).max();
     s.check("MR-STR-6", most.is_some_and(|most| most <= 2), || {
         format!("message {most:?} is under way, message 0 is not accepted, the window is 2")
@@ -293,7 +294,10 @@ fn retry_limit(s: &mut Script<'_>) -> Outcome {
     let (one, two) = (s.completion(1)?, s.completion(2)?);
     let status = |event: &Option<DeviceEvent>| event.as_ref().map_or("", status_of).to_owned();
     s.check("MR-STR-17", status(&one) == "rnr-exceeded", || format!("the refused SEND ends as {one:?}"))?;
-    s.check("MR-STR-20", status(&two) == "flushed", || format!("the SEND after it ends as {two:?}"))?;
+    // Over UDP the two may be refused at different times, and the later one be the oldest that is refused.
+    let later = status(&two);
+    let fits = later == "flushed" || (!s.is_exact() && later == "rnr-exceeded");
+    s.check("MR-STR-20", fits, || format!("the SEND after it ends as {two:?}"))?;
     let rounds =
         data_since(s, &link, mark, Opcode::Send).iter().filter(|(header, _)| header.msn.raw() == 0).count();
     s.check("MR-STR-17", (3..=4).contains(&rounds) || !s.is_exact(), || {
