@@ -368,7 +368,7 @@ fn partial_messages_of_one_connection_leave_room_for_another() {
 
 /// Otherwise one datagram of 9,000 bytes could have a path walked over 136 times.
 #[test]
-//= MR-ACK-32 test
+//= MR-ACK-33 test
 fn a_second_block_for_one_path_in_a_packet_counts_for_nothing() {
     let mut pair = Pair::new(39, Faults::NONE);
     let (id, newest, mute) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));

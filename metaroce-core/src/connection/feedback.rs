@@ -51,7 +51,7 @@ pub(crate) fn on_ack(
                 _ => Vector256::EMPTY,
             };
             // Each block walks over its path: a packet full of them for one path would be a lot of work.
-            //= MR-ACK-32
+            //= MR-ACK-33
             if told & bit == 0 {
                 on_block(view, now, connection, ack, refused);
             }
