@@ -117,13 +117,17 @@ pub struct Config {
     pub pto_ns_min: u64,
     /// Floor of the retransmission timeout, ns; default 10 ms for sockets. The ceiling is 100 times that.
     pub rto_ns_min: u64,
-    /// RTT assumed before the first sample, ns; default 1 ms for sockets.
+    /// RTT of the fabric when it is not loaded, ns; default 1 ms for sockets. It stands for a path's RTT before the first
+    /// sample, turns a demand into a rate, and, with the rate, says how much a peer may start with.
     pub rtt_ns_initial: u64,
     /// Queueing delay above the base RTT that counts as a congestion mark, ns; default 20 ms for sockets, whose RTT tells
     /// of the host's scheduling more than of the fabric's queues.
     pub delay_target_ns: u64,
     /// Most bytes of one connection in flight; default 4 MiB. Bounds what can pile up in the peer's socket buffer.
     pub window_bytes_max: u32,
+    /// Most bytes that a connection sends before the first feedback, also after a pause, 1 or more; default 64 KiB for
+    /// sockets. What the peer allows may be less.
+    pub window_bytes_start: u32,
     /// Inbound rate of one plane that is shared out among senders, kbit/s of wire bytes; default 100 Gb/s.
     pub inbound_rate_kbps: u32,
     /// Messages beyond the oldest incomplete one that a stream may have under way, 1 to 65,536; default 1024.
@@ -225,6 +229,7 @@ impl Config {
             rtt_ns_initial: 1_000_000,
             delay_target_ns: 20_000_000,
             window_bytes_max: 4 << 20,
+            window_bytes_start: 64 << 10,
             inbound_rate_kbps: 100_000_000,
             message_window: 1024,
             initial_credits: 16,
@@ -243,11 +248,12 @@ impl Config {
         Self {
             reorder_tolerance: 0,
             ack_delay_ns_max: 8_000,
-            pto_ns_min: 100_000,
+            pto_ns_min: 20_000,
             rto_ns_min: 100_000,
-            rtt_ns_initial: 20_000,
+            rtt_ns_initial: 10_000,
             delay_target_ns: 10_000,
             window_bytes_max: 64 << 20,
+            window_bytes_start: 64 << 20,
             inbound_rate_kbps: 800_000_000,
             ..Self::sockets(seed)
         }
@@ -360,6 +366,8 @@ impl Config {
             ("rtt_ns_initial", (100..=10_000_000_000).contains(&self.rtt_ns_initial)),
             ("delay_target_ns", self.delay_target_ns >= 1),
             ("window_bytes_max", self.window_bytes_max >= 9_000),
+            ("window_bytes_start", self.window_bytes_start >= 1),
+            ("inbound_rate_kbps", self.inbound_rate_kbps >= 1),
             ("message_window", (1..=65_536).contains(&self.message_window)),
             ("initial_credits", (1..=1024).contains(&self.initial_credits)),
             ("reads_granted", self.reads_granted >= 1),

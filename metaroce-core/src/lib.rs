@@ -31,6 +31,7 @@ pub mod region;
 pub mod request;
 mod ring;
 mod rng;
+mod share;
 pub mod stats;
 pub mod storage;
 mod stream;

@@ -133,6 +133,11 @@ impl<'a, T> Pool<'a, T> {
         self.capacity().saturating_sub(self.head.used)
     }
 
+    /// No slot from here on was ever in use.
+    pub(crate) fn extent(&self) -> u32 {
+        self.head.fresh
+    }
+
     /// How many slots there are, the spill not among them.
     pub(crate) fn capacity(&self) -> u32 {
         self.table.len().min(USED)

@@ -184,6 +184,8 @@ pub enum PathState {
     /// In use.
     #[default]
     Good,
+    /// In use, though it is marked: it moves to another route if others fare better.
+    Congested,
     /// Unanswered timeouts while others progressed: no new data.
     Suspect,
     /// Two timeouts in a row: only probes.
@@ -246,6 +248,13 @@ pub struct PathStats {
     pub rtt_ns_smoothed: u64,
     /// Newest RTT sample, ns.
     pub rtt_ns_latest: u64,
+    /// Share of its plane's inbound rate that the peer told last, kbit/s of wire bytes, for all paths of the plane
+    /// together; 0 if it told none yet.
+    pub share_kbps: u32,
+    /// Smoothed fraction of packets that arrived marked, and of packets lost, in units of 2^-16.
+    pub marked_fraction: u32,
+    /// See [`marked_fraction`](Self::marked_fraction).
+    pub lost_fraction: u32,
     /// Congestion window, bytes.
     pub window_bytes: u64,
     /// Bytes in flight.

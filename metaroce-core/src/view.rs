@@ -3,7 +3,7 @@
 //! Steps that cross sub-states are functions of a [`View`]; everything that concerns one sub-state alone is a method
 //! of that sub-state and takes what it needs.
 
-use crate::config::Config;
+use crate::config::{Config, PLANES_MAX};
 use crate::connection::{AckSnapshot, Connection, Ready, Replies};
 use crate::delivery::{Packet, inbound_words};
 use crate::event::Event;
@@ -14,6 +14,7 @@ use crate::pool::{Pool, PoolHead};
 use crate::region::Region;
 use crate::ring::{Ring, RingHead};
 use crate::rng::{Keyed, Rng, Secrets};
+use crate::share::Division;
 use crate::stats::{EndpointStats, Limit};
 use crate::storage::RawTables;
 use crate::stream::{Message, Queue, Receive, Stream, Work};
@@ -41,6 +42,10 @@ pub(crate) struct State {
     /// The nonce of the next connection, if a test set it.
     pub(crate) next_nonce: Option<u64>,
     pub(crate) replies: Replies,
+    /// How the inbound rate of each plane is divided.
+    pub(crate) divisions: [Division; PLANES_MAX],
+    /// The connection that is told next what it may start with.
+    pub(crate) start_cursor: u32,
     pub(crate) csn_window: u32,
     pub(crate) paths_per_connection: u8,
     pub(crate) events: RingHead,
@@ -73,6 +78,8 @@ pub(crate) struct View<'a> {
     pub(crate) next_generation: &'a mut u32,
     pub(crate) next_nonce: &'a mut Option<u64>,
     pub(crate) replies: &'a mut Replies,
+    pub(crate) divisions: &'a mut [Division; PLANES_MAX],
+    pub(crate) start_cursor: &'a mut u32,
     pub(crate) csn_window: u32,
     pub(crate) paths_per_connection: u8,
     pub(crate) events: Ring<'a, Event>,
@@ -110,6 +117,8 @@ impl<'a> View<'a> {
             next_generation: &mut state.next_generation,
             next_nonce: &mut state.next_nonce,
             replies: &mut state.replies,
+            divisions: &mut state.divisions,
+            start_cursor: &mut state.start_cursor,
             csn_window: state.csn_window,
             paths_per_connection: state.paths_per_connection,
             events: Ring::new(tables.events, &mut state.events),

@@ -277,7 +277,7 @@ fn marks_on_one_path_shrink_the_window_of_that_path_alone() {
     }
     let stats = paths(&mut pair, 0);
     let marked = stats[2];
-    assert!(marked.packets_marked > 100);
+    assert!(marked.packets_marked > 20);
     for other in stats.iter().filter(|other| other.path != marked.path) {
         assert_eq!(other.packets_marked, 0);
         assert!(other.window_bytes > 2 * marked.window_bytes, "{other:?} {marked:?}");

@@ -21,7 +21,7 @@ use metaroce_core::time::Instant;
 use metaroce_core::wire::{Base, Control, PacketType, RejectReason};
 use metaroce_core::{
     CloseReason, Config, ConnectOptions, ConnectionHandle, Endpoint, Event, HeapStorage, IdPrefix, Limits,
-    ProtectionDomain, Transmit,
+    Progress, ProtectionDomain, Transmit,
 };
 
 fn start(net: &mut Network<HeapStorage>, private_data: &[u8]) -> ConnectionHandle {
@@ -391,6 +391,7 @@ fn every_connection_id_begins_with_the_prefix_of_its_endpoint() {
         for port in [1, 2] {
             endpoint.connect(now, ConnectOptions::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).unwrap();
         }
+        while endpoint.handle_timeout(now) == Progress::More {}
         let mut batch = vec![Transmit::EMPTY; 4];
         assert_eq!(endpoint.poll_transmit(now, &mut batch), 2);
         for transmit in &batch[..2] {

@@ -19,6 +19,8 @@ const PERIOD_PACKETS: u64 = 4;
 /// Packets over which loss is looked at, at most and at least.
 const RECENT_PACKETS: u64 = 256;
 const RECENT_PACKETS_MIN: u64 = 64;
+/// A connection grows by this part of the product of rate and base RTT in each RTT.
+const GROWTH_DIVISOR: u64 = 16;
 /// Packets of the window after a retransmission timeout.
 const TIMEOUT_PACKETS: u64 = 2;
 
@@ -96,6 +98,13 @@ impl CongestionControl for EcnAimd {
         memo.store(window);
     }
 
+    fn on_repath(&self, window: &mut PathWindow, _bounds: &WindowBounds) {
+        // It goes on as before, in small steps: its siblings know the fabric.
+        let Memo { period_start, settled, .. } = Memo::load(window);
+        Memo { alpha: 0, period_start, packets: 0, marked: 0, recent: 0, recent_lost: 0, settled }
+            .store(window);
+    }
+
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
         //= MR-CC-10
         window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS * bounds.packet_bytes);
@@ -105,12 +114,12 @@ impl CongestionControl for EcnAimd {
     }
 }
 
-/// Bytes by which a connection grows per RTT after the first mark: one packet, or 1/64 of the product of rate and base
+/// Bytes by which a connection grows per RTT after the first mark: one packet, or 1/16 of the product of rate and base
 /// RTT if that is more.
 fn growth(feedback: &Feedback, bounds: &WindowBounds) -> u64 {
     // kbit/s × ns ÷ 8 × 10^6 is bytes.
     let product = u64::from(bounds.rate_kbps).saturating_mul(feedback.rtt_ns_base) / 8_000_000;
-    (product / 64).max(bounds.packet_bytes)
+    (product / GROWTH_DIVISOR).max(bounds.packet_bytes)
 }
 
 /// Updates alpha from the period's counts, cuts the window if it was marked, and clears the counts.

@@ -67,8 +67,13 @@ pub struct WindowBounds {
 ///
 /// The core clamps the window to `window_bytes_min` … `window_bytes_max` after every call.
 pub trait CongestionControl: Sync {
-    /// The path starts, or starts again after it was dead or moved to another route.
+    /// The path starts, or starts again after it was dead.
     fn on_start(&self, window: &mut PathWindow, bounds: &WindowBounds);
+    /// The path moved to another route while it was in use: what is known of the old one no longer holds. The window
+    /// may stay; the default forgets the rest.
+    fn on_repath(&self, window: &mut PathWindow, _bounds: &WindowBounds) {
+        window.scratch = [0; 8];
+    }
     /// Feedback arrived.
     fn on_feedback(&self, window: &mut PathWindow, feedback: &Feedback, bounds: &WindowBounds);
     /// A retransmission timeout fired.

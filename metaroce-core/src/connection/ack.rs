@@ -1,7 +1,7 @@
 //! Acknowledgements: when they go, what they carry, and over which path.
 
 use crate::connection::output::{Sink, address, base};
-use crate::connection::{Connection, plane_health};
+use crate::connection::{Connection, inflow, plane_health};
 use crate::ids::{Csn, PathId, Psn};
 use crate::path::{OwedReply, Path, Received};
 use crate::stream::{Stream, find};
@@ -74,7 +74,7 @@ fn build_for(
     //= MR-ACK-7
     let cumulative = view.connections.at(connection).inbound.lowest_unseen();
     //= MR-CC-24
-    let share = view.config.inbound_rate_kbps;
+    let share = inflow::share_kbps(view, connection, view.paths.at(at).plane);
     let path = view.paths.at_mut(at);
     build(now, path.id, &mut path.received, cumulative, share)
 }
@@ -139,6 +139,7 @@ pub(crate) fn emit(
     let at = plane_health::next_ack_path(view, now, connection);
     let mut frames = StreamFrames::collect(view, connection);
     let plane = plane_health::frame(view, now, connection);
+    let start = inflow::start_frame(view, connection);
     let owner = view.connections.at(connection);
     let path = view.paths.at(at);
     //= MR-ACK-16
@@ -160,6 +161,9 @@ pub(crate) fn emit(
         }
         if let Some(plane) = plane {
             writer.append(|out| plane.emit(out))?;
+        }
+        if let Some(start) = start {
+            writer.append(|out| start.emit(out))?;
         }
         frames.append(&mut writer)?;
         writer.finish()

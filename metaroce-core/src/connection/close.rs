@@ -1,7 +1,9 @@
 //! Closing a connection: CLOSE, CLOSE_ACK, RESET, and what happens when the peer falls silent.
 
 use crate::connection::handshake::{self, find_local, peer_key};
-use crate::connection::{Attempt, Connection, PrivateData, State, acknowledge_now, implicit, planes, quota};
+use crate::connection::{
+    Attempt, Connection, PrivateData, State, acknowledge_now, implicit, inflow, planes, quota,
+};
 use crate::event::{CloseReason, Event, Status};
 use crate::stats::DropReason;
 use crate::stream;
@@ -207,6 +209,7 @@ pub(crate) fn finish(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, r
         quota::leave(view, slot);
     }
     implicit::leave(view, slot);
+    inflow::leave(view, slot);
     view.connections.at_mut(slot).become_state(State::Ending { reason });
     view.mark_ready(slot);
     view.arm(slot, now);
@@ -273,6 +276,7 @@ pub(crate) fn release(view: &mut View<'_>, slot: Idx<Connection>) {
     }
     view.wheel.cancel(Idx::new(slot.raw()));
     view.connections.free(slot);
+    inflow::on_count_changed(view);
 }
 
 /// An id at rest meets a packet: CLOSE_ACK, quoting it.

@@ -2,7 +2,7 @@
 
 use crate::connection::handshake::CONNECT_BYTES;
 use crate::connection::output::{Sink, address};
-use crate::connection::{Connection, Owed, State, plane_health, planes};
+use crate::connection::{Connection, Owed, State, inflow, plane_health, planes};
 use crate::ids::{PathId, Psn, WireConnectionId};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -18,6 +18,8 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         return; // Choosing a source would move the rotation on.
     }
     let incarnation = view.incarnation;
+    let owes = view.connections.at(slot).owed;
+    let allowance_kib = if owes.connect || owes.accept { inflow::tell_allowance(view, slot) } else { 0 };
     let (plane, via) = source(view, now, slot);
     let owner = view.connections.at(slot);
     let planes = planes::own_addresses(view.config, view.paths_per_connection, owner.planes.local(0));
@@ -38,7 +40,7 @@ pub(crate) fn fill(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, sin
         message_window: view.message_window(),
         csn_window: view.csn_window,
         initial_credits: view.config.initial_credits,
-        start_allowance_kib: view.config.window_bytes_max >> 10,
+        start_allowance_kib: allowance_kib,
         echoed_nonce,
         cookie,
         planes,

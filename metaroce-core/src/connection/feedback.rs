@@ -1,10 +1,10 @@
 //! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
 
 use crate::congestion::Feedback;
-use crate::connection::{Connection, close, health, paths, plane_health};
+use crate::connection::{Connection, close, health, outflow, paths, plane_health, steering};
 use crate::delivery::{Cause, Place};
 use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
-use crate::stats::{DropReason, PathState};
+use crate::stats::DropReason;
 use crate::stream;
 use crate::table::Idx;
 use crate::time::Instant;
@@ -69,7 +69,10 @@ pub(crate) fn on_ack(
             Some(Frame::Plane { silent, unreachable }) => {
                 plane_health::on_frame(view, now, connection, silent, unreachable);
             }
-            // START: no allowance in this draft. REFUSED without its block: nothing.
+            Some(Frame::Start { allowance_kib }) => {
+                view.connections.at_mut(connection).outflows.allow(allowance_kib);
+            }
+            // REFUSED without its block: nothing.
             //= MR-WIRE-26
             Some(_) => {}
         }
@@ -106,6 +109,7 @@ fn on_block(
     if ack.flags & ACK_FLAG_EMPTY != 0 {
         return;
     }
+    outflow::on_share(view, now, connection, at, ack.share_kbps);
     let mut judge = Judge::new(view.paths.at(at), ack, refused);
     let mut tally = Tally::default();
     while let Some((transmission, verdict)) =
@@ -151,7 +155,7 @@ fn on_delivered(
     }
     path.timeouts.since = now;
     path.timeouts.pto_count = 0;
-    if path.state == PathState::Good {
+    if path.takes_data() {
         path.timeouts.rto_count = 0;
     }
     //= MR-PATH-22
@@ -236,7 +240,8 @@ fn congest(
     tally: &Tally,
 ) {
     let owner = view.connections.at(connection);
-    let bounds = paths::bounds(owner, view.config);
+    let plane = view.paths.at(at).plane;
+    let bounds = paths::bounds(now, owner, view.config, plane);
     let windows = owner.path_indices().map(|at| view.paths.at(at)).filter(|path| path.takes_data());
     let connection_window_bytes = windows.map(|path| path.window.window_bytes).sum();
     let path = view.paths.at_mut(at);
@@ -249,7 +254,7 @@ fn congest(
     }
     path.sending.peer_packets = ack.packets;
     path.sending.peer_marked = ack.marked;
-    if path.state != PathState::Good {
+    if !path.takes_data() {
         //= MR-CC-26
         // What a dead path's probes met says nothing of the route that it will take.
         return;
@@ -268,9 +273,16 @@ fn congest(
         connection_window_bytes,
         inflight_bytes: path.sending.inflight_bytes,
         // Acknowledgements that come close together must each count: within a round trip nothing else was proved.
-        window_limited: path.sending.limited_at.is_some_and(|at| now.since(at) <= rtt_ns_smoothed),
+        window_limited: path.sending.limited_at.is_some_and(|at| now.since(at) <= 2 * rtt_ns_smoothed),
     };
+    let before = path.window.window_bytes;
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
     path.window.window_bytes =
         path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.window_bytes_min);
+    let cut = before.saturating_sub(path.window.window_bytes);
+    if cut > 0 && feedback.marked > 0 {
+        steering::hand_over(view, connection, at, cut);
+    }
+    outflow::limit_windows(view, now, connection, plane);
+    steering::on_feedback(view, now, connection, at, (packets, marked.min(packets), tally.lost));
 }

@@ -6,7 +6,8 @@ use crate::config::ConnectOptions;
 use crate::connection::implicit::Meeting;
 use crate::connection::planes::PlaneSet;
 use crate::connection::{
-    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, paths, planes, quota, reply,
+    Attempt, Connection, Ids, PrivateData, Role, State, Terms, close, implicit, inflow, paths, planes, quota,
+    reply,
 };
 use crate::event::{CloseReason, Event};
 use crate::ids::{Csn, ProtectionDomain, WireConnectionId};
@@ -280,6 +281,7 @@ fn agree(view: &mut View<'_>, slot: Idx<Connection>, own: Terms, peer: &Connect<
     let listed = planes::own_addresses(view.config, view.paths_per_connection, owner.planes.local(0));
     owner.planes.agree(&listed, &peer.planes, owner.terms.paths_each, view.secrets);
     //= MR-HS-17
+    owner.outflows.allow(peer.start_allowance_kib);
     owner.outbound.window = peer.csn_window.clamp(1, 1 << 21);
     let (remote, peer_id) = (owner.remote, peer.connection);
     let window = view.csn_window;
@@ -352,7 +354,8 @@ fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &
 
 /// Opens the paths, and lets streams with work posted early send it.
 fn start_work(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
-    paths::open(view, slot);
+    paths::open(view, now, slot);
+    inflow::on_count_changed(view);
     let credits = view.connections.at(slot).terms.initial_credits;
     let mut at = view.connections.at(slot).streams.all.front();
     while let Some(entry) = at {

@@ -27,7 +27,7 @@ const LEADER_PROBES: u32 = 8;
 /// send: the oldest packet alone goes again, elsewhere, to find out.
 pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let owner = view.connections.at(connection);
-    let bounds = bounds(owner, view.config);
+    let bounds = bounds(now, owner, view.config, view.paths.at(at).plane);
     //= MR-PATH-15
     let others_progress = oldest_unanswered(view, at).is_some_and(|sent_at| {
         let path = view.paths.at(at);
@@ -132,7 +132,7 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     let path = view.paths.at_mut(at);
     let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
     match path.state {
-        PathState::Good | PathState::Unverified => {
+        PathState::Good | PathState::Congested | PathState::Unverified => {
             path.timeouts.revival = Instant::FAR_FUTURE;
             return;
         }
@@ -195,7 +195,7 @@ fn forget_old(path: &mut Path, transmissions: &mut Pool<'_, Transmission>, now: 
 pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
     match path.state {
-        PathState::Good | PathState::Unverified => {}
+        PathState::Good | PathState::Congested | PathState::Unverified => {}
         //= MR-PATH-18
         PathState::Suspect => revive(view, now, connection, at),
         PathState::Dead | PathState::Probing => {
@@ -221,7 +221,7 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 
 /// The path is in use again, with a window of two packets.
 fn revive(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
-    let bounds = bounds(view.connections.at(connection), view.config);
+    let bounds = bounds(now, view.connections.at(connection), view.config, view.paths.at(at).plane);
     let path = view.paths.at_mut(at);
     path.state = PathState::Good;
     path.timeouts = Timeouts {

@@ -1,9 +1,10 @@
 //! Packets of an open connection: DATA, ACK, PROBE, PROBE_REPLY.
 
-use crate::connection::{Connection, State, ack, close, feedback, handshake, paths, planes, reply};
+use crate::connection::{Connection, State, ack, close, feedback, handshake, inflow, paths, planes, reply};
 use crate::delivery::Seen;
 use crate::memory::Memory;
 use crate::path::{Arrival, Due, OwedReply, Path, Verdict};
+use crate::share::{Claim, FRAMING_BYTES};
 use crate::stats::DropReason;
 use crate::stream::{self, Judged};
 use crate::table::Idx;
@@ -46,7 +47,9 @@ pub(crate) fn on_packet(
     //= MR-PATH-5
     let Some(at) = owner.path(base.path) else { return Disposition::Dropped(DropReason::UnknownPath) };
     let Base { psn, timestamp, epoch, .. } = *base;
-    let arrival = Arrival { psn, timestamp, epoch, ecn: datagram.ecn, proven: base.kind == PacketType::Data };
+    let bytes = datagram.bytes.len() as u64 + FRAMING_BYTES;
+    let proven = base.kind == PacketType::Data;
+    let arrival = Arrival { psn, timestamp, epoch, ecn: datagram.ecn, bytes, proven };
     let result = match base.kind {
         PacketType::Data => on_data(view, now, slot, at, arrival, body, memory),
         PacketType::Probe => on_probe(view, now, slot, at, arrival, body),
@@ -114,6 +117,7 @@ fn on_data(
         view.connections.at_mut(slot).planes.health.answer_twice();
     }
     let urgent = header.flags.contains(OpFlags::ACK_NOW) || header.flags.contains(OpFlags::LAST);
+    claim(view, now, slot, at, arrival, header.demand_kib);
     enter(view, now, slot, at, arrival, verdict, urgent);
     if duplicate {
         view.stats.duplicates += 1;
@@ -162,6 +166,20 @@ fn deliver(
         stream::advance(view, now, stream);
     }
     verdict
+}
+
+/// What a packet says of its sender's demand.
+fn claim(
+    view: &mut View<'_>,
+    now: Instant,
+    slot: Idx<Connection>,
+    at: Idx<Path>,
+    arrival: Arrival,
+    demand_kib: u32,
+) {
+    let Arrival { timestamp, bytes, .. } = arrival;
+    let plane = view.paths.at(at).plane;
+    inflow::on_packet(view, now, slot, plane, Claim { timestamp, bytes, demand_kib });
 }
 
 /// Enters a packet into its path, and has the acknowledgement sent when it is due.
@@ -213,6 +231,7 @@ fn on_probe(
     if !view.paths.at(at).received.is_plausible(arrival.psn, view.csn_window) {
         return Disposition::Dropped(DropReason::BadProof);
     }
+    claim(view, now, slot, at, arrival, probe.demand_kib);
     //= MR-ACK-3
     enter(view, now, slot, at, arrival, Verdict::Accepted, true);
     let path = view.paths.at_mut(at);

@@ -10,6 +10,8 @@ mod handshake;
 mod health;
 mod implicit;
 mod incoming;
+mod inflow;
+mod outflow;
 mod output;
 mod paths;
 mod plane_health;
@@ -17,6 +19,7 @@ mod planes;
 mod probes;
 mod quota;
 mod reply;
+mod steering;
 mod timers;
 
 pub use ack::AckSnapshot;
@@ -29,11 +32,14 @@ pub(crate) use output::{Sink, fill, fill_snapshots};
 pub(crate) use paths::repath;
 pub(crate) use planes::stats as plane_stats;
 pub(crate) use reply::Replies;
+pub use steering::Recent;
 pub(crate) use timers::on_timer;
 
 use core::net::SocketAddr;
 
 use crate::config::Config;
+use crate::connection::inflow::Inflows;
+use crate::connection::outflow::Outflows;
 use crate::connection::planes::PlaneSet;
 use crate::delivery::{Inbound, Outbound, Packet, Queued};
 use crate::event::CloseReason;
@@ -69,6 +75,8 @@ pub struct Connection {
     pub(crate) renewed: List<Packet, Queued>,
     pub(crate) inbound: Inbound,
     pub(crate) paths: PathSet,
+    pub(crate) inflows: Inflows,
+    pub(crate) outflows: Outflows,
     pub(crate) streams: StreamSet,
     pub(crate) clock: Clock,
     pub(crate) owed: Owed,
@@ -204,6 +212,8 @@ pub(crate) struct PathSet {
     pub(crate) replies: u64,
     /// Stream that the next PROBE asks about.
     pub(crate) ask: Option<StreamId>,
+    /// When the next path may move to another route because it fares worse than others.
+    pub(crate) next_move: Instant,
     /// Payload bytes of a full packet: what every path in use carries.
     pub(crate) payload_bytes: u16,
 }
@@ -345,8 +355,11 @@ impl Connection {
             burst: None,
             replies: 0,
             ask: None,
+            next_move: Instant::ZERO,
             payload_bytes: 0,
         },
+        inflows: Inflows::NEW,
+        outflows: Outflows::NEW,
         streams: StreamSet {
             all: List::EMPTY,
             count: 0,

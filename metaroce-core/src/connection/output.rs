@@ -1,6 +1,6 @@
 //! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, control, copies, datagram, paths, probes};
+use crate::connection::{Connection, ack, control, copies, datagram, outflow, paths, probes};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial};
 use crate::path::{Path, Transmission, Verdict};
@@ -144,6 +144,11 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
+        let opens_at = view.connections.at(connection).outflows.opens_at(now, path.plane);
+        if opens_at > now {
+            paths::wait_for_pace(view, connection, opens_at);
+            continue;
+        }
         let room = path.has_room(now, bytes) || path.timeouts.rescue;
         if !room || !path.takes(bytes) {
             if !room && path.sending.inflight_bytes == 0 {
@@ -224,8 +229,10 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
         return false;
     }
     let Some(work) = next_work(view, now, connection) else { return false };
-    if view.connections.at(connection).outbound.packets.is_empty() {
-        paths::restart_idle(view, now, connection);
+    if view.connections.at(connection).outbound.packets.is_empty()
+        && !outflow::start(view, now, connection, u64::from(work_left(view.works.at(work))))
+    {
+        return false;
     }
     if view.packets.available() == 0 || view.transmissions.available() == 0 {
         view.hit(Limit::Packets);
@@ -419,8 +426,7 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
         length: work.length,
         //= MR-WIRE-19
         receive_index: if work.consumes_receive() { work.receive_index } else { ReceiveIndex::new(0) },
-        //= MR-CC-17
-        demand_kib: u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX),
+        demand_kib: outflow::demand_kib(owner),
         remote: None,
         operands: None,
         match_bits: None,
@@ -467,11 +473,14 @@ pub(crate) fn record(
     if !transmission.rescued {
         path.sending.inflight_bytes += u64::from(transmission.bytes);
     }
+    let plane = path.plane;
     let pto =
         path.rtt.pto_ns(view.config.rtt_ns_initial, view.config.ack_delay_ns_max, view.config.pto_ns_min);
     if let Some(slot) = view.transmissions.allocate(transmission) {
         path.sending.in_flight.push_back(&mut view.transmissions, slot);
     }
+    let fabric_rtt_ns = view.config.rtt_ns_initial;
+    view.connections.at_mut(connection).outflows.on_sent(now, plane, bytes, fabric_rtt_ns);
     view.arm(connection, now.after(pto));
 }
 

@@ -1,9 +1,9 @@
 //! The set of paths: opening, choosing, moving, and the search for the path MTU.
 
-use crate::config::Config;
+use crate::config::{Config, PLANES_MAX};
 use crate::congestion::{PathWindow, WindowBounds};
-use crate::connection::Connection;
 use crate::connection::handshake::high;
+use crate::connection::{Connection, outflow};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
 use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt};
@@ -14,12 +14,8 @@ use crate::time::Instant;
 use crate::view::View;
 use crate::wire::DATA_HEADER_BYTES_MAX;
 
-/// Bytes that a connection may have in flight before the first feedback.
-const START_BYTES: u64 = 64 << 10;
 /// A window is at least this fraction of a packet.
 const WINDOW_FRACTION: u64 = 256;
-/// RTTs without anything in flight after which what the windows knew is forgotten.
-const IDLE_RTTS: u64 = 8;
 /// Padded probes of one size before the next smaller size is tried.
 const MTU_TRIES: u8 = 5;
 /// Time after which a search that ended below the wanted size starts again, ns.
@@ -31,12 +27,16 @@ const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 const LARGE_LOSSES: u8 = 8;
 
 /// What the congestion control may do with a path of this connection.
-pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
+pub(crate) fn bounds(now: Instant, connection: &Connection, config: &Config, plane: u8) -> WindowBounds {
     let packet_bytes = u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64;
+    let share = connection.outflows.fresh_kbps(now, plane);
+    let share = share.and_then(|kbps| u32::try_from(kbps).ok()).unwrap_or(u32::MAX);
     WindowBounds {
         packet_bytes,
-        rate_kbps: config.inbound_rate_kbps,
-        window_bytes_start: (START_BYTES / u64::from(connection.paths.count.max(1))).max(2 * packet_bytes),
+        rate_kbps: config.inbound_rate_kbps.min(share),
+        window_bytes_start: (outflow::start_bytes(connection, config)
+            / u64::from(connection.planes.paths_each()))
+        .max(1),
         window_bytes_min: (packet_bytes / WINDOW_FRACTION).max(1),
         window_bytes_max: u64::from(config.window_bytes_max),
         delay_target_ns: config.delay_target_ns,
@@ -44,12 +44,12 @@ pub(crate) fn bounds(connection: &Connection, config: &Config) -> WindowBounds {
 }
 
 /// Opens all paths of a connection whose terms are known.
-pub(crate) fn open(view: &mut View<'_>, connection: Idx<Connection>) {
+pub(crate) fn open(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) {
     let owner = view.connections.at_mut(connection);
     owner.paths.count = owner.planes.paths();
     owner.paths.first = Idx::new(connection.raw().saturating_mul(u32::from(view.paths_per_connection)));
     owner.paths.payload_bytes = MTU_BYTES_START.saturating_sub(HEADER);
-    let bounds = bounds(owner, view.config);
+    let bounds = bounds(now, owner, view.config, 0);
     let first_port = u32::from(view.config.source_ports.first);
     let ports = u32::from(view.config.source_ports.last).saturating_sub(first_port) + 1;
     //= MR-PATH-2
@@ -227,19 +227,32 @@ pub(crate) fn choose(
     let count = u32::from(owner.paths.count);
     let start = view.rng.below(count);
     let mut best: Option<(u8, u64, Idx<Path>)> = None;
-    let mut inflight = 0;
+    let (mut inflight, mut windows) = (0u64, 0u64);
     let mut blocked = false;
     let mut paced = Instant::FAR_FUTURE;
+    let mut open = [Instant::ZERO; PLANES_MAX];
+    for (plane, opens_at) in (0..).zip(&mut open) {
+        *opens_at = owner.outflows.opens_at(now, plane);
+    }
     for step in 0..count {
         let id = if start + step >= count { start + step - count } else { start + step };
         let at = Idx::new(owner.paths.first.raw().wrapping_add(id));
         let path = view.paths.at(at);
-        inflight += path.sending.inflight_bytes;
+        if path.takes_data() {
+            inflight += path.sending.inflight_bytes;
+            windows = windows.saturating_add(path.window.window_bytes);
+        }
         //= MR-PATH-36
         if !path.takes(bytes) {
             continue;
         }
         let Some(turn) = owner.planes.health.turn(path.plane) else { continue };
+        //= MR-CC-22
+        let opens_at = open.get(usize::from(path.plane)).copied().unwrap_or(Instant::ZERO);
+        if opens_at > now {
+            paced = paced.min(opens_at);
+            continue;
+        }
         if !path.has_room(now, bytes) {
             paced = paced.min(path.sending.pace_until.max(now));
             blocked = true;
@@ -247,22 +260,26 @@ pub(crate) fn choose(
         }
         //= MR-PATH-9
         let load = ((path.sending.inflight_bytes + bytes) << 16) / path.window.window_bytes.max(1);
+        let load = path.recent.weigh(load);
         //= MR-PATH-39
         if best.is_none_or(|(soonest, least, _)| (turn, load) < (soonest, least)) {
             best = Some((turn, load, at));
         }
     }
     //= MR-CC-11
-    if inflight > 0 && inflight + bytes > u64::from(view.config.window_bytes_max) {
-        return None;
-    }
-    if blocked {
+    // One packet fits on every path, but not on all of them at once. PROBEs keep none from going.
+    let is_full =
+        inflight >= bytes && inflight + bytes > windows.min(u64::from(view.config.window_bytes_max));
+    if blocked || is_full {
         for at in view.connections.at(connection).path_indices() {
             let path = view.paths.at_mut(at);
-            if !path.has_room(now, bytes) {
+            if is_full || !path.has_room(now, bytes) {
                 path.sending.limited_at = Some(now);
             }
         }
+    }
+    if is_full {
+        return None;
     }
     if best.is_none() && paced > now {
         wait_for_pace(view, connection, paced);
@@ -282,19 +299,14 @@ pub(crate) fn wait_for_pace(view: &mut View<'_>, connection: Idx<Connection>, at
     }
 }
 
-/// The connection starts to send after nothing was in flight: windows that are old are forgotten. O(paths).
-pub(crate) fn restart_idle(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) {
-    let bounds = bounds(view.connections.at(connection), view.config);
+/// The connection starts to send, first or after a pause: windows that are larger than a start are forgotten. O(paths).
+pub(crate) fn restart(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, first: bool) {
     for at in view.connections.at(connection).path_indices() {
+        let bounds = bounds(now, view.connections.at(connection), view.config, view.paths.at(at).plane);
         let path = view.paths.at_mut(at);
-        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
-        if now.since(path.sending.last_sent) < rtt.saturating_mul(IDLE_RTTS) {
-            continue;
-        }
-        //= MR-CC-16
         let mut fresh = PathWindow::default();
         view.config.congestion.on_start(&mut fresh, &bounds);
-        if fresh.window_bytes < path.window.window_bytes {
+        if fresh.window_bytes < path.window.window_bytes || first {
             path.window = fresh;
         }
     }
@@ -310,8 +322,10 @@ pub(crate) fn send_again(
     cause: Cause,
 ) {
     let bytes = view.packets.at(packet).bytes_max();
-    let target =
-        if view.paths.at(home).takes(bytes) { home } else { best_other(view, connection, home, bytes) };
+    let path = view.paths.at(home);
+    // A window below a packet would have it wait for several RTTs.
+    let sends_soon = path.takes(bytes) && path.window.window_bytes >= bytes;
+    let target = if sends_soon { home } else { best_other(view, connection, home, bytes) };
     queue_again(view, connection, packet, target, cause);
 }
 
@@ -349,33 +363,38 @@ pub(crate) fn best_other(
         let paths = view.connections.at(connection).path_indices();
         paths.filter(|&at| at != home && view.paths.at(at).takes(bytes)).min_by_key(|&at| {
             let path = view.paths.at(at);
-            let load = path.sending.inflight_bytes + (u64::from(path.sending.again.len()) << 12);
+            let waiting = path.sending.inflight_bytes + (u64::from(path.sending.again.len()) << 12) + bytes;
             // What failed on one path of a plane may soon fail on its siblings.
-            (path.plane == plane, load)
+            (path.plane == plane, (waiting << 16) / path.window.window_bytes.max(1))
         })
     };
     let any = || if view.paths.at(home).takes_data() { None } else { least_loaded(0) };
     least_loaded(bytes).or_else(any).unwrap_or(home)
 }
 
-/// Moves a path to another route.
+/// Moves a path to another route, of which nothing is known.
 pub(crate) fn repath(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
+    change_port(view, connection, at);
+    let mtu_bytes = view.connections.at(connection).terms.mtu_bytes;
+    let path = view.paths.at_mut(at);
+    path.rtt = Rtt::NEW;
+    begin_mtu_search(path, view.secrets, mtu_bytes);
+    set_payload(view, connection);
+}
+
+/// Gives a path another source port, which no sibling has if a few tries find one. What is in flight is judged as of
+/// the old route.
+pub(crate) fn change_port(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>) {
     let first = u32::from(view.config.source_ports.first);
     let span = u32::from(view.config.source_ports.last).saturating_sub(first) + 1;
     let owner = view.connections.at(connection);
     let mut port = 0;
-    // A few tries for a port that no sibling has.
     for _ in 0..8 {
         port = u16::try_from(first + view.rng.below(span)).unwrap_or(u16::MAX);
         if owner.path_indices().all(|other| view.paths.at(other).source_port != port) {
             break;
         }
     }
-    let mtu_bytes = owner.terms.mtu_bytes;
-    let path = view.paths.at_mut(at);
-    path.move_to(port);
-    path.rtt = Rtt::NEW;
-    begin_mtu_search(path, view.secrets, mtu_bytes);
-    set_payload(view, connection);
+    view.paths.at_mut(at).move_to(port);
     view.mark_ready(connection);
 }

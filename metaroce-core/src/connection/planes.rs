@@ -110,6 +110,18 @@ impl PlaneSet {
         self.count.saturating_mul(self.paths_each)
     }
 
+    /// Paths of one plane, at least 1.
+    pub(crate) fn paths_each(&self) -> u8 {
+        self.paths_each.max(1)
+    }
+
+    /// Planes on which the peer is known to receive, at least 1.
+    pub(crate) fn verified(&self) -> u8 {
+        let used = self.each.get(..usize::from(self.count)).unwrap_or_default();
+        let count = used.iter().filter(|plane| matches!(plane.reach, Reach::Verified)).count();
+        u8::try_from(count).unwrap_or(u8::MAX).max(1)
+    }
+
     /// The plane of a path.
     pub(crate) const fn plane_of(&self, path: PathId) -> u8 {
         //= MR-PATH-3

@@ -1,7 +1,7 @@
 //! PROBEs: for the path MTU, for probe timeouts, for paths that are down, for a blocked stream's question.
 
 use crate::connection::output::{Sink, address, base, record};
-use crate::connection::{Connection, planes};
+use crate::connection::{Connection, outflow, planes};
 use crate::ids::StreamId;
 use crate::path::{Path, Transmission};
 use crate::table::Idx;
@@ -73,7 +73,7 @@ pub(crate) fn send_probe(
     let path = view.paths.at(at);
     let psn = path.sending.psn_next;
     let base = base(now, owner, path, PacketType::Probe, psn);
-    let demand_kib = u32::try_from(owner.queued_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+    let demand_kib = outflow::demand_kib(owner);
     let probe = Probe { stream, demand_kib, token };
     let source = SourcePort::Path(path.source_port);
     let sent = sink.emit(|transmit| {

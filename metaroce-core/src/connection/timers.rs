@@ -1,11 +1,10 @@
 //! The timers of a connection: exact deadlines lie in the sub-states, the wheel holds the earliest.
 
 use crate::connection::{
-    Attempt, Connection, PrivateData, State, close, handshake, health, paths, plane_health, planes,
+    Attempt, Connection, PrivateData, State, close, handshake, health, inflow, paths, plane_health, planes,
 };
 use crate::event::CloseReason;
 use crate::path::Path;
-use crate::stats::PathState;
 use crate::stream;
 use crate::table::Idx;
 use crate::time::Instant;
@@ -103,8 +102,9 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     on_silence(view, now, slot);
     close::advance(view, now, slot);
     let probe_at = planes::on_timer(view, now, slot).min(plane_health::on_timer(view, now, slot));
+    let leaves_at = inflow::expire(view, now, slot);
     let owner = view.connections.at(slot);
-    let mut next = owner.clock.ack_at.min(owner.clock.pace_at).min(probe_at);
+    let mut next = owner.clock.ack_at.min(owner.clock.pace_at).min(probe_at).min(leaves_at);
     for at in owner.path_indices() {
         next = next.min(deadline(view, at));
     }
@@ -158,7 +158,7 @@ fn pto_at(view: &View<'_>, path: &Path) -> Instant {
 fn deadline(view: &View<'_>, at: Idx<Path>) -> Instant {
     let path = view.paths.at(at);
     let mut next = path.probing.deadline;
-    if path.state != PathState::Good {
+    if !path.takes_data() {
         return next.min(path.timeouts.revival);
     }
     if path.sending.inflight_bytes > 0 {
@@ -175,7 +175,7 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
         paths::on_probe_missed(view, now, slot, at);
     }
     let path = view.paths.at(at);
-    if path.state != PathState::Good {
+    if !path.takes_data() {
         if path.timeouts.revival <= now {
             health::on_revival(view, now, slot, at);
         }

@@ -136,8 +136,9 @@ impl<S: Storage> Endpoint<S> {
     /// Counters and estimates of a path; `None` past the last one.
     pub fn path_stats(&mut self, connection: ConnectionHandle, path: PathId) -> Option<PathStats> {
         let view = self.view()?;
-        let at = view.connections.at(find_any(&view, connection)?).path(path)?;
-        let path = view.paths.at(at);
+        let owner = view.connections.at(find_any(&view, connection)?);
+        let path = view.paths.at(owner.path(path)?);
+        let share_kbps = owner.outflows.told_kbps(path.plane);
         //= MR-PATH-38
         Some(PathStats {
             path: path.id,
@@ -148,6 +149,9 @@ impl<S: Storage> Endpoint<S> {
             rtt_ns_base: path.rtt.base_ns(),
             rtt_ns_smoothed: path.rtt.smoothed_or(0),
             rtt_ns_latest: path.rtt.latest_ns(),
+            share_kbps: u32::try_from(share_kbps).unwrap_or(u32::MAX),
+            marked_fraction: path.recent.marked,
+            lost_fraction: path.recent.lost,
             window_bytes: path.window.window_bytes,
             inflight_bytes: path.sending.inflight_bytes,
             mtu_bytes: path.probing.mtu_bytes,

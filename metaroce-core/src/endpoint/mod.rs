@@ -4,13 +4,14 @@ mod api;
 mod hooks;
 mod io;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, PLANES_MAX};
 use crate::connection::Replies;
 use crate::index::IndexHead;
 use crate::list::List;
 use crate::pool::PoolHead;
 use crate::ring::RingHead;
 use crate::rng::{Keyed, Rng, Secrets};
+use crate::share::Division;
 use crate::stats::EndpointStats;
 use crate::storage::{Sizes, Storage, has_sizes};
 use crate::view::{State, View};
@@ -102,6 +103,8 @@ impl<S: Storage> Endpoint<S> {
             next_generation: 1,
             next_nonce: None,
             replies: Replies::NEW,
+            divisions: [Division::NEW; PLANES_MAX],
+            start_cursor: 0,
             csn_window: limits.csn_window,
             paths_per_connection: limits.paths_per_connection,
             events: RingHead::new(),

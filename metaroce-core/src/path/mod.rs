@@ -11,6 +11,7 @@ pub use sent::Transmission;
 pub(crate) use sent::{Delivered, InFlight, Judge, remove};
 
 use crate::congestion::PathWindow;
+use crate::connection::Recent;
 use crate::delivery::{Packet, Queued};
 use crate::ids::{PathId, Psn, Serial, StreamId};
 use crate::list::List;
@@ -46,6 +47,7 @@ pub struct Path {
     pub(crate) window: PathWindow,
     pub(crate) timeouts: Timeouts,
     pub(crate) probing: Probing,
+    pub(crate) recent: Recent,
     pub(crate) counters: Counters,
 }
 
@@ -201,12 +203,13 @@ impl Path {
             owed: false,
             large_lost: 0,
         },
+        recent: Recent::NEW,
         counters: Counters { sent: 0, delivered: 0, lost: 0, marked: 0, timeouts: 0, repaths: 0 },
     };
 
     /// Whether new data may go on the path.
     pub(crate) fn takes_data(&self) -> bool {
-        self.state == PathState::Good
+        matches!(self.state, PathState::Good | PathState::Congested)
     }
 
     /// Whether new data of `bytes` may go on the path: its route carries that much.
@@ -237,6 +240,6 @@ impl Path {
         //= MR-PATH-4
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.repaths += 1;
-        self.probing.mtu_bytes = MTU_BYTES_START;
+        self.recent.forget();
     }
 }

@@ -121,7 +121,7 @@ impl Received {
         verdict: Verdict,
         ack_packets: u32,
     ) -> Due {
-        let Arrival { psn, timestamp, epoch, ecn, proven } = arrival;
+        let Arrival { psn, timestamp, epoch, ecn, proven, .. } = arrival;
         let mut gap = false;
         let position = match self.newest {
             None => {
@@ -216,6 +216,8 @@ pub(crate) struct Arrival {
     pub(crate) ecn: Ecn,
     /// It carries a CSN, which was checked: all but PROBE and DATAGRAM.
     pub(crate) proven: bool,
+    /// On the wire, framing included.
+    pub(crate) bytes: u64,
 }
 
 #[cfg(test)]

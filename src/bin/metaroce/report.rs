@@ -189,6 +189,7 @@ fn align_right(table: &mut Table, columns: &[usize]) {
 fn state_name(state: PathState) -> &'static str {
     match state {
         PathState::Good => "good",
+        PathState::Congested => "congested",
         PathState::Suspect => "suspect",
         PathState::Dead => "dead",
         PathState::Probing => "probing",

@@ -228,7 +228,6 @@ fn config(fabric: &FabricSpec, wanted: &TransportSpec) -> Config {
         mtu_bytes: wanted.mtu_bytes,
         paths_per_plane: wanted.paths,
         burst_packets: wanted.burst_packets,
-        pto_ns_min: scaled(wanted.rto_us, NS),
         rto_ns_min: scaled(wanted.rto_us, NS),
         rtt_ns_initial: scaled(fabric.rtt_us, NS),
         delay_target_ns: scaled(wanted.delay_target_us.unwrap_or(fabric.rtt_us), NS),

@@ -333,7 +333,7 @@ impl Transport for MetaRoce {
             marked: paths.iter().map(|path| path.packets_marked).sum(),
             window_bytes,
             inflight_bytes: paths.iter().map(|path| path.inflight_bytes).sum(),
-            allowed_bps: window_bytes.saturating_mul(8_000_000_000) / base_ns.max(1),
+            allowed_bps: allowed_bps(&paths, base_ns),
         }
     }
 
@@ -341,7 +341,7 @@ impl Transport for MetaRoce {
         let sample = |path: PathStats| PathSample {
             window_bytes: path.window_bytes,
             inflight_bytes: path.inflight_bytes,
-            good: path.state == PathState::Good,
+            good: matches!(path.state, PathState::Good | PathState::Congested),
             source_port: path.source_port,
             plane: path.plane,
             state: state_name(path.state),
@@ -382,6 +382,7 @@ impl Transport for MetaRoce {
 const fn state_name(state: PathState) -> &'static str {
     match state {
         PathState::Good => "good",
+        PathState::Congested => "congested",
         PathState::Suspect => "suspect",
         PathState::Dead => "dead",
         PathState::Probing => "probing",
@@ -401,6 +402,20 @@ fn plane_address(host: u32, plane: u8) -> SocketAddr {
 }
 
 /// The host that has this address on some plane.
+/// What congestion control allows on all planes together: on each the least of what the windows let out in an RTT and
+/// of the share that the receiver told.
+fn allowed_bps(paths: &[PathStats], base_ns: u64) -> u64 {
+    let planes = paths.iter().map(|path| path.plane).max().unwrap_or(0);
+    let allowed = (0..=planes).map(|plane| {
+        let on_plane = || paths.iter().filter(move |path| path.plane == plane);
+        let window_bytes = on_plane().map(|path| path.window_bytes).sum::<u64>();
+        let by_window = window_bytes.saturating_mul(8_000_000_000) / base_ns.max(1);
+        let told = on_plane().map(|path| u64::from(path.share_kbps) * 1_000).max().unwrap_or(0);
+        if told == 0 { by_window } else { by_window.min(told) }
+    });
+    allowed.sum()
+}
+
 fn host_of(address: IpAddr) -> Option<u32> {
     match address {
         IpAddr::V4(address) => {

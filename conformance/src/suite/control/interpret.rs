@@ -216,6 +216,7 @@ impl Interpreter {
                 let stats = stats.ok_or_else(|| "no such path".to_owned())?;
                 let state = match stats.state {
                     PathState::Good => "good",
+                    PathState::Congested => "congested",
                     PathState::Suspect => "suspect",
                     PathState::Dead => "dead",
                     _ => "probing",

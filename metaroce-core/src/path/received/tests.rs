@@ -11,7 +11,7 @@ use crate::connection::AckSnapshot;
 const FIRST: u32 = u32::MAX - 300;
 
 fn arrival(psn: u32, ecn: Ecn) -> Arrival {
-    Arrival { psn: Psn::new(psn), timestamp: psn, epoch: 3, ecn, proven: true }
+    Arrival { psn: Psn::new(psn), timestamp: psn, epoch: 3, ecn, bytes: 4_242, proven: true }
 }
 
 fn enter(received: &mut Received, psn: u32, verdict: Verdict) -> Due {
