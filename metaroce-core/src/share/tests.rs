@@ -15,9 +15,9 @@ fn claim(timestamp: u32, bytes: u64, demand_kib: u32) -> Claim {
 
 /// What the division gives each sender once everyone has been heard of twice.
 fn settle(division: &mut Division, senders: &mut [(Inflow, u32)]) -> Vec<u64> {
-    for round in 1..3 {
+    for round in 1..3u32 {
         for (sender, demand) in senders.iter_mut() {
-            sender.on_packet(division, &TERMS, at(round), claim(round as u32, 4_242, *demand));
+            sender.on_packet(division, &TERMS, at(u64::from(round)), claim(round, 4_242, *demand));
         }
     }
     senders.iter_mut().map(|(sender, _)| u64::from(sender.share_kbps(division, &TERMS))).collect()
