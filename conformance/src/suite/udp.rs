@@ -57,7 +57,7 @@ impl Udp {
             name: String::new(),
             profiles: Vec::new(),
         };
-        match port.ask(&Command::Hello)? {
+        match port.ask(&Command::Hello {})? {
             Answer::Hello { protocol: super::control::PROTOCOL, name, profiles, .. } => {
                 (port.name, port.profiles) = (name, profiles);
                 Ok(port)

@@ -143,7 +143,7 @@ fn bounds(s: &mut Script<'_>) -> Outcome {
 }
 
 fn faults(s: &mut Script<'_>) -> Outcome<Option<u64>> {
-    match s.command(&Command::Counters)? {
+    match s.command(&Command::Counters {})? {
         Answer::Counters { access_faults, .. } => Ok(Some(access_faults)),
         _ => Ok(None),
     }

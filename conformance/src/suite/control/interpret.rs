@@ -112,7 +112,7 @@ impl Interpreter {
 
     fn try_execute(&mut self, backend: &mut dyn Backend, command: &Command) -> Result<Answer, String> {
         match command {
-            Command::Hello => Ok(Answer::Hello {
+            Command::Hello {} => Ok(Answer::Hello {
                 protocol: PROTOCOL,
                 name: backend.name(),
                 address: backend.address(),
@@ -122,8 +122,8 @@ impl Interpreter {
                 *self = Self::default();
                 backend.restart(settings).map(|()| Answer::Done)
             }
-            Command::Poll => Ok(Answer::Events { events: self.events(backend)? }),
-            Command::Counters => counters(backend),
+            Command::Poll {} => Ok(Answer::Events { events: self.events(backend)? }),
+            Command::Counters {} => counters(backend),
             Command::Register { .. }
             | Command::Rekey { .. }
             | Command::Deregister { .. }

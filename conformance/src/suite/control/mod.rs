@@ -25,7 +25,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
     /// Who are you?
-    Hello,
+    Hello {},
     /// Forget everything, take these settings, and start anew on the same address.
     Restart {
         /// What differs from the defaults.
@@ -213,9 +213,9 @@ pub enum Command {
         segments: Vec<Stretch>,
     },
     /// Tell what happened since the last poll.
-    Poll,
+    Poll {},
     /// Tell the counters.
-    Counters,
+    Counters {},
     /// Tell of a path.
     Path {
         /// The connection.

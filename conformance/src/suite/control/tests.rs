@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn a_command_and_its_line_are_one() {
     let commands = [
-        Command::Hello,
+        Command::Hello {},
         Command::Restart { settings: Settings { connections: Some(8), ..Settings::default() } },
         Command::Register { length: 64, base: 1 << 40, rights: Right::ALL.to_vec(), domain: 7 },
         Command::Write { region: 1, offset: 2, bytes: HexBytes(vec![0, 0xab, 0xff]) },

@@ -269,7 +269,7 @@ impl<'a> Script<'a> {
     /// # Errors
     /// As [`command`](Self::command).
     pub fn dropped(&mut self, name: &str) -> Outcome<Option<u64>> {
-        match self.port.command(&Command::Counters)? {
+        match self.port.command(&Command::Counters {})? {
             Answer::Counters { dropped, .. } => Ok(dropped.get(name).copied()),
             _ => Ok(None),
         }
@@ -396,7 +396,7 @@ impl<'a> Script<'a> {
     /// # Errors
     /// As [`command`](Self::command).
     pub fn poll(&mut self) -> Outcome<&[DeviceEvent]> {
-        match self.command(&Command::Poll)? {
+        match self.command(&Command::Poll {})? {
             Answer::Events { events } => self.events.extend(events),
             other => return Err(Stop::Broken(format!("poll is answered by {other:?}"))),
         }
