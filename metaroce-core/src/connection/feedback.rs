@@ -273,7 +273,9 @@ fn congest(
         connection_window_bytes,
         inflight_bytes: path.sending.inflight_bytes,
         // Acknowledgements that come close together must each count: within a round trip nothing else was proved.
-        window_limited: path.sending.limited_at.is_some_and(|at| now.since(at) <= 2 * rtt_ns_smoothed),
+        // A window below a packet limits at all times.
+        window_limited: path.window.window_bytes < bounds.packet_bytes
+            || path.sending.limited_at.is_some_and(|at| now.since(at) <= 2 * rtt_ns_smoothed),
     };
     let before = path.window.window_bytes;
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);

@@ -26,8 +26,9 @@ pub(crate) struct Outflows {
     /// What the peer allows to start with, bytes.
     allowance_bytes: u64,
     start: Start,
-    /// When data was last sent.
+    /// When data was last sent, and whether nothing was left to send then.
     last_sent: Instant,
+    drained: bool,
 }
 
 /// What the peer allows on one plane.
@@ -57,6 +58,7 @@ impl Outflows {
         allowance_bytes: 0,
         start: Start::Idle,
         last_sent: Instant::ZERO,
+        drained: true,
     };
 
     /// The peer's start allowance.
@@ -82,6 +84,11 @@ impl Outflows {
             return Instant::ZERO;
         }
         self.planes.get(usize::from(plane)).map_or(Instant::ZERO, |flow| flow.next_at)
+    }
+
+    /// A packet went; whether anything is left to send.
+    pub(crate) fn on_demand(&mut self, demand_kib: u32) {
+        self.drained = demand_kib == 0;
     }
 
     /// A packet of `bytes` was sent.
@@ -171,6 +178,8 @@ fn is_idle(view: &View<'_>, now: Instant, connection: Idx<Connection>) -> bool {
     match owner.outflows.start {
         Start::Idle => true,
         Start::Asking { .. } => false,
+        // Who waits for a small window is not idle.
+        Start::Running if !owner.outflows.drained => false,
         Start::Running => {
             let rtt_ns = owner.rtt_ns(&view.paths, view.config);
             let told = owner.outflows.planes.iter().filter(|flow| flow.share_kbps > 0);

@@ -344,6 +344,9 @@ fn send_packet(
     let entry = *view.packets.at(packet);
     let Some(transmission) = emit_packet(view, now, connection, at, &entry, sink) else { return false };
     view.packets.at_mut(packet).place = Place::InFlight { path: at, psn: transmission.psn };
+    let owner = view.connections.at_mut(connection);
+    let demand_kib = outflow::demand_kib(owner);
+    owner.outflows.on_demand(demand_kib);
     record(view, now, connection, at, Transmission { packet, ..transmission });
     let stats = &mut view.connections.at_mut(connection).stats;
     stats.packets_sent += 1;

@@ -8,12 +8,15 @@ use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
 use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt};
 use crate::rng::Secrets;
+use crate::share::time_for;
 use crate::stats::PathState;
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
 use crate::wire::DATA_HEADER_BYTES_MAX;
 
+/// Links of a route, each of which sends a packet whole.
+const HOPS: u64 = 4;
 /// A window is at least this fraction of a packet.
 const WINDOW_FRACTION: u64 = 256;
 /// Padded probes of one size before the next smaller size is tried.
@@ -31,6 +34,7 @@ pub(crate) fn bounds(now: Instant, connection: &Connection, config: &Config, pla
     let packet_bytes = u64::from(connection.paths.payload_bytes) + DATA_HEADER_BYTES_MAX as u64;
     let share = connection.outflows.fresh_kbps(now, plane);
     let share = share.and_then(|kbps| u32::try_from(kbps).ok()).unwrap_or(u32::MAX);
+    let rate_kbps = u64::from(config.inbound_rate_kbps);
     WindowBounds {
         packet_bytes,
         rate_kbps: config.inbound_rate_kbps.min(share),
@@ -39,7 +43,8 @@ pub(crate) fn bounds(now: Instant, connection: &Connection, config: &Config, pla
         .max(1),
         window_bytes_min: (packet_bytes / WINDOW_FRACTION).max(1),
         window_bytes_max: u64::from(config.window_bytes_max),
-        delay_target_ns: config.delay_target_ns,
+        // The base RTT is that of short packets, which switches store and forward faster than full ones.
+        delay_target_ns: config.delay_target_ns.saturating_add(HOPS * time_for(packet_bytes, rate_kbps)),
     }
 }
 
