@@ -196,6 +196,21 @@ pub enum PathState {
     Unverified,
 }
 
+impl PathState {
+    /// A word for reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Congested => "congested",
+            Self::Suspect => "suspect",
+            Self::Dead => "dead",
+            Self::Probing => "probing",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
 /// The condition of a plane, as far as one connection knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -11,22 +11,9 @@ mod common;
 
 use common::*;
 use metaroce_conformance::{Faults, Network};
-use metaroce_core::{
-    ConnectionHandle, HeapStorage, Operation, PathId, RemoteAddress, Segment, StreamId, WorkRequest,
-};
+use metaroce_core::{ConnectionHandle, HeapStorage, PathId};
 
 type Net = Network<HeapStorage>;
-
-/// Posts a WRITE of `length` bytes that repeats the same memory.
-fn write(net: &mut Net, connection: ConnectionHandle, id: u64, length: u32) {
-    let from = net.hosts[0].register(vec![1; length as usize]);
-    let to = net.hosts[1].register(vec![0; length as usize]);
-    let now = net.now();
-    let remote = RemoteAddress { key: to.key, address: 0 };
-    let segments = [Segment { region: from.id, offset: 0, length }];
-    let request = WorkRequest::new(id, Operation::Write { remote, immediate: None }, &segments);
-    net.hosts[0].endpoint.post(now, connection, StreamId(0), request).unwrap();
-}
 
 fn windows(net: &mut Net, connection: ConnectionHandle) -> Vec<u64> {
     (0..8)

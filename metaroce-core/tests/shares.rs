@@ -26,16 +26,6 @@ type Net = Network<HeapStorage>;
 /// 1 Gbit/s, of which 98 % are given out.
 const SLOW: u32 = 1_000_000;
 
-fn write(net: &mut Net, connection: ConnectionHandle, id: u64, length: u32) {
-    let from = net.hosts[0].register(vec![1; length as usize]);
-    let to = net.hosts[1].register(vec![0; length as usize]);
-    let now = net.now();
-    let remote = RemoteAddress { key: to.key, address: 0 };
-    let segments = [Segment { region: from.id, offset: 0, length }];
-    let request = WorkRequest::new(id, Operation::Write { remote, immediate: None }, &segments);
-    net.hosts[0].endpoint.post(now, connection, StreamId(0), request).unwrap();
-}
-
 /// Demands of DATA and PROBE packets, in the order of sending, and whether each was a PROBE.
 type Sent = Rc<RefCell<Vec<(bool, u32, usize)>>>;
 

@@ -5,7 +5,7 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::planes::{ip, output, probe, try_output};
+use super::planes::{ip, output, packets_sent, probe, try_output};
 use super::program::Place;
 
 /// A live pair of hosts.
@@ -45,18 +45,7 @@ impl Multiplane {
     /// Packets that A has sent on a plane.
     pub(crate) fn sent(&self, plane: usize) -> u64 {
         let device = format!("p{plane}");
-        let listing = output(Command::new("ip").args([
-            "-n",
-            &self.name("A"),
-            "-j",
-            "-s",
-            "link",
-            "show",
-            "dev",
-            &device,
-        ]));
-        let listing: serde_json::Value = serde_json::from_str(&listing).unwrap();
-        listing[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+        packets_sent(&self.name("A"), &device)
     }
 
     /// A plane swallows everything from now on, in both directions; nobody is told.

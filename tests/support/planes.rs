@@ -103,18 +103,7 @@ impl Planes {
     /// Packets that LA has sent into a spine.
     pub(crate) fn sent_into(&self, spine: usize) -> u64 {
         let device = format!("a{spine}");
-        let listing = output(Command::new("ip").args([
-            "-n",
-            &self.name("LA"),
-            "-j",
-            "-s",
-            "link",
-            "show",
-            "dev",
-            &device,
-        ]));
-        let listing: serde_json::Value = serde_json::from_str(&listing).unwrap();
-        listing[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+        packets_sent(&self.name("LA"), &device)
     }
 
     /// A spine swallows everything from now on; nobody is told.
@@ -239,6 +228,14 @@ pub(crate) fn ip(arguments: &[&str]) {
 }
 
 #[track_caller]
+/// Packets that a namespace has sent over a device.
+pub(crate) fn packets_sent(namespace: &str, device: &str) -> u64 {
+    let listing =
+        output(Command::new("ip").args(["-n", namespace, "-j", "-s", "link", "show", "dev", device]));
+    let listing: serde_json::Value = serde_json::from_str(&listing).unwrap();
+    listing[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+}
+
 pub(crate) fn output(command: &mut Command) -> String {
     try_output(command).unwrap()
 }

@@ -138,21 +138,24 @@ pub struct Core {
     now: Instant,
 }
 
+/// What a device of ours holds, where the suite does not ask for something else.
+pub const DEVICE_LIMITS: Limits = Limits {
+    connections: 16,
+    streams: 256,
+    requests: 1024,
+    receives: 1024,
+    messages: 1024,
+    packets: 8192,
+    queues: 16,
+    regions: 128,
+    csn_window: 4096,
+    ..Limits::HOST
+};
+
 impl Core {
     fn make(seed: u64, settings: &Settings, shim: &mut dyn Shim) -> Result<Endpoint<HeapStorage>, String> {
         let mut config = Config::sockets(seed);
-        let mut limits = Limits {
-            connections: 16,
-            streams: 256,
-            requests: 1024,
-            receives: 1024,
-            messages: 1024,
-            packets: 8192,
-            queues: 16,
-            regions: 128,
-            csn_window: 4096,
-            ..Limits::HOST
-        };
+        let mut limits = DEVICE_LIMITS;
         settings.apply(&mut config, &mut limits);
         shim.configure(&mut config, &mut limits);
         Endpoint::new(config, HeapStorage::new(&limits)).map_err(|error| error.to_string())

@@ -21,7 +21,7 @@ pub mod wire;
 
 pub use case::{Case, Profile, Report, Verdict, run};
 pub use cases::all as all_cases;
-pub use in_process::{Core, Honest, InProcess, Inbound, Outbound, Shim, ShimMemory};
+pub use in_process::{Core, DEVICE_LIMITS, Honest, InProcess, Inbound, Outbound, Shim, ShimMemory};
 pub use link::{Link, Region};
 pub use monitor::ALWAYS;
 pub use packet::{Block, Packet, Terms, describe};

@@ -458,6 +458,14 @@ impl Connection {
         )
     }
 
+    /// Whether there is a packet that could go, if windows, shares and tables let it.
+    pub(crate) const fn has_data(&self) -> bool {
+        self.paths.again != 0
+            || !self.renewed.is_empty()
+            || !self.streams.responses.is_empty()
+            || !self.streams.scheduled.is_empty()
+    }
+
     /// The path `id`, if the connection has it.
     pub(crate) fn path(&self, id: PathId) -> Option<Idx<Path>> {
         (id.0 < self.paths.count).then(|| Idx::new(self.paths.first.raw().wrapping_add(u32::from(id.0))))

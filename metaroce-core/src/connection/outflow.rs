@@ -87,8 +87,8 @@ impl Outflows {
     }
 
     /// A packet went; whether anything is left to send.
-    pub(crate) fn on_demand(&mut self, demand_kib: u32) {
-        self.drained = demand_kib == 0;
+    pub(crate) fn on_data(&mut self, drained: bool) {
+        self.drained = drained;
     }
 
     /// A packet of `bytes` was sent.
@@ -253,11 +253,7 @@ pub(crate) fn limit_windows(view: &mut View<'_>, now: Instant, connection: Idx<C
 /// What the connection could send now on one of its planes if the share allowed it, KiB; 0 if that is nothing.
 pub(crate) fn demand_kib(owner: &Connection) -> u32 {
     //= MR-CC-17, MR-CC-18
-    let has_work = owner.paths.again != 0
-        || !owner.renewed.is_empty()
-        || !owner.streams.responses.is_empty()
-        || !owner.streams.scheduled.is_empty();
-    if !has_work {
+    if !owner.has_data() {
         return 0;
     }
     let planes = u64::from(owner.planes.verified());

@@ -113,11 +113,7 @@ pub(crate) fn fill(
 fn is_starved(view: &View<'_>, connection: Idx<Connection>) -> bool {
     let owner = view.connections.at(connection);
     //= MR-STR-29
-    let has_work = owner.paths.again != 0
-        || !owner.renewed.is_empty()
-        || !owner.streams.responses.is_empty()
-        || !owner.streams.scheduled.is_empty();
-    has_work && (view.transmissions.available() == 0 || !has_packet_for_request(view))
+    owner.has_data() && (view.transmissions.available() == 0 || !has_packet_for_request(view))
 }
 
 /// Whether a request may take a packet. A quarter of the table is kept for responses: else requests that wait, refused,
@@ -345,8 +341,8 @@ fn send_packet(
     let Some(transmission) = emit_packet(view, now, connection, at, &entry, sink) else { return false };
     view.packets.at_mut(packet).place = Place::InFlight { path: at, psn: transmission.psn };
     let owner = view.connections.at_mut(connection);
-    let demand_kib = outflow::demand_kib(owner);
-    owner.outflows.on_demand(demand_kib);
+    let drained = !owner.has_data();
+    owner.outflows.on_data(drained);
     record(view, now, connection, at, Transmission { packet, ..transmission });
     let stats = &mut view.connections.at_mut(connection).stats;
     stats.packets_sent += 1;

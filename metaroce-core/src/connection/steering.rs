@@ -55,6 +55,10 @@ impl Recent {
         self.lost = smooth(self.lost, lost, packets);
     }
 
+    const fn is_clear(&self) -> bool {
+        self.marked < CLEAR
+    }
+
     /// The load of the path, weighted by its marks.
     pub(crate) fn weigh(&self, load: u64) -> u64 {
         load.saturating_add(load.saturating_mul(u64::from(self.marked)) / u64::from(ONE / 2))
@@ -87,7 +91,7 @@ pub(crate) fn on_feedback(
             path.state = PathState::Congested;
             path.recent.hot_since = now;
         }
-        PathState::Congested if path.recent.marked < CLEAR => path.state = PathState::Good,
+        PathState::Congested if path.recent.is_clear() => path.state = PathState::Good,
         _ => {}
     }
     if may_move(view, now, connection, at) && has_better_siblings(view, connection, at) {
@@ -101,24 +105,28 @@ pub(crate) fn on_feedback(
     }
 }
 
+/// Whether `other` is another path of the same plane, and in use.
+fn is_sibling(view: &View<'_>, at: Idx<Path>, other: Idx<Path>) -> bool {
+    let path = view.paths.at(other);
+    other != at && path.plane == view.paths.at(at).plane && path.takes_data()
+}
+
 /// A mark took `bytes` off the window of a path: its clear siblings take over, if they are the most. O(paths).
 pub(crate) fn hand_over(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, bytes: u64) {
-    let plane = view.paths.at(at).plane;
     let (mut siblings, mut clear) = (0u64, 0u64);
     for other in view.connections.at(connection).path_indices() {
-        let path = view.paths.at(other);
-        if other != at && path.plane == plane && path.takes_data() {
+        if is_sibling(view, at, other) {
             siblings += 1;
-            clear += u64::from(path.recent.marked < CLEAR);
+            clear += u64::from(view.paths.at(other).recent.is_clear());
         }
     }
     if clear == 0 || clear * 2 < siblings {
         return;
     }
     for other in view.connections.at(connection).path_indices() {
-        let path = view.paths.at_mut(other);
-        if other != at && path.plane == plane && path.takes_data() && path.recent.marked < CLEAR {
-            path.window.window_bytes = path.window.window_bytes.saturating_add(bytes / clear);
+        if is_sibling(view, at, other) && view.paths.at(other).recent.is_clear() {
+            let window = &mut view.paths.at_mut(other).window;
+            window.window_bytes = window.window_bytes.saturating_add(bytes / clear);
         }
     }
 }
@@ -140,12 +148,12 @@ fn has_better_siblings(view: &View<'_>, connection: Idx<Connection>, at: Idx<Pat
     let path = view.paths.at(at);
     let (mut siblings, mut clear, mut losing_less) = (0u32, 0u32, 0u32);
     for other in view.connections.at(connection).path_indices() {
-        let sibling = view.paths.at(other);
-        if other == at || sibling.plane != path.plane || !sibling.takes_data() {
+        if !is_sibling(view, at, other) {
             continue;
         }
+        let sibling = view.paths.at(other);
         siblings += 1;
-        clear += u32::from(sibling.recent.marked < CLEAR);
+        clear += u32::from(sibling.recent.is_clear());
         losing_less += u32::from(sibling.recent.lost.saturating_mul(LOSSIER) < path.recent.lost);
     }
     //= MR-PATH-31

@@ -9,8 +9,8 @@ pub mod planes;
 
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::{
-    Completion, Config, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, ProtectionDomain,
-    Status, Storage, StreamId,
+    Completion, Config, ConnectOptions, ConnectionHandle, Event, HeapStorage, Limits, Operation,
+    ProtectionDomain, RemoteAddress, Segment, Status, Storage, StreamId, WorkRequest,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -100,6 +100,17 @@ pub fn all_good(completions: &[Completion]) {
     for completion in completions {
         assert_eq!(completion.status, Status::Success, "{completion:?}");
     }
+}
+
+/// Has host 0 post a WRITE of `length` bytes, from memory and to memory of its own.
+pub fn write(net: &mut Network<HeapStorage>, connection: ConnectionHandle, id: u64, length: u32) {
+    let from = net.hosts[0].register(vec![1; length as usize]);
+    let to = net.hosts[1].register(vec![0; length as usize]);
+    let now = net.now();
+    let remote = RemoteAddress { key: to.key, address: 0 };
+    let segments = [Segment { region: from.id, offset: 0, length }];
+    let request = WorkRequest::new(id, Operation::Write { remote, immediate: None }, &segments);
+    net.hosts[0].endpoint.post(now, connection, S0, request).unwrap();
 }
 
 pub const S0: StreamId = StreamId(0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
-use metaroce::{ConnectionHandle, ConnectionStats, Endpoint, PathId, PathState, PathStats, Storage};
+use metaroce::{ConnectionHandle, ConnectionStats, Endpoint, PathId, PathStats, Storage};
 use serde::Serialize;
 
 use crate::quantity;
@@ -125,7 +125,7 @@ impl PathReport {
             path: path.path.0,
             plane: path.plane,
             source_port: path.source_port,
-            state: state_name(path.state),
+            state: path.state.name(),
             epoch: path.epoch,
             rtt_us_base: micros(path.rtt_ns_base),
             rtt_us_smoothed: micros(path.rtt_ns_smoothed),
@@ -183,18 +183,6 @@ fn align_right(table: &mut Table, columns: &[usize]) {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-    }
-}
-
-fn state_name(state: PathState) -> &'static str {
-    match state {
-        PathState::Good => "good",
-        PathState::Congested => "congested",
-        PathState::Suspect => "suspect",
-        PathState::Dead => "dead",
-        PathState::Probing => "probing",
-        PathState::Unverified => "unverified",
-        _ => "other",
     }
 }
 

@@ -344,7 +344,7 @@ impl Transport for MetaRoce {
             good: matches!(path.state, PathState::Good | PathState::Congested),
             source_port: path.source_port,
             plane: path.plane,
-            state: state_name(path.state),
+            state: path.state.name(),
             marked: path.packets_marked,
             lost: path.packets_lost,
         };
@@ -376,18 +376,6 @@ impl Transport for MetaRoce {
             .zip(counts)
             .filter(|(_, count)| *count > 0)
             .collect()
-    }
-}
-
-const fn state_name(state: PathState) -> &'static str {
-    match state {
-        PathState::Good => "good",
-        PathState::Congested => "congested",
-        PathState::Suspect => "suspect",
-        PathState::Dead => "dead",
-        PathState::Probing => "probing",
-        PathState::Unverified => "unverified",
-        _ => "other",
     }
 }
 

@@ -207,5 +207,7 @@ pub trait Transport {
     fn answer_bytes(&self) -> u64;
 
     /// Packets dropped on arrival, by reason.
-    fn dropped(&self) -> Vec<(&'static str, u64)>;
+    fn dropped(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

@@ -381,10 +381,6 @@ impl Transport for RoceV2 {
     fn answer_bytes(&self) -> u64 {
         u64::from(ANSWER_BYTES) + FRAMING_BYTES
     }
-
-    fn dropped(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
 }
 
 const fn answer(kind: BaselineKind, psn: u64) -> BaselineHeader {

@@ -235,10 +235,6 @@ impl Transport for Spray {
     fn answer_bytes(&self) -> u64 {
         u64::from(ANSWER_BYTES) + FRAMING_BYTES
     }
-
-    fn dropped(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
 }
 
 const HEADER_BYTES: u16 = 44;

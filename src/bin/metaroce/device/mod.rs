@@ -10,9 +10,8 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use metaroce::{
-    Access, Endpoint, Event, HeapStorage, Instant, Limits, ProtectionDomain, RegionId, RegisteredRegion,
-};
+use metaroce::{Access, Endpoint, Event, HeapStorage, Instant, ProtectionDomain, RegionId, RegisteredRegion};
+use metaroce_conformance::suite::DEVICE_LIMITS;
 use metaroce_conformance::suite::control::{Backend, Interpreter, Settings};
 use metaroce_mio::{DriverConfig, Region, RegionMemory};
 use serde_json::json;
@@ -28,7 +27,7 @@ use crate::{backend, interrupt, net};
 /// When an address can't be used, or the sockets fail.
 pub(crate) fn serve(listen: &str, control: &str, output: OutputArgs) -> anyhow::Result<()> {
     let mut config = DriverConfig::new(net::resolve(listen)?)?;
-    config.limits = LIMITS;
+    config.limits = DEVICE_LIMITS;
     let reactor = Reactor::new(config)?;
     let address = reactor.driver.local_address();
     let mut device = Device { reactor: Some(reactor), address, regions: BTreeMap::new() };
@@ -92,7 +91,7 @@ impl Backend for Device {
 
     fn restart(&mut self, settings: &Settings) -> Result<(), String> {
         let mut config = DriverConfig::new(self.address).map_err(|error| error.to_string())?;
-        config.limits = LIMITS;
+        config.limits = DEVICE_LIMITS;
         settings.apply(&mut config.endpoint, &mut config.limits);
         // One packet at a time, as on a wire: bursts of one path would hide how the paths are chosen.
         config.burst_packets = Some(1);
@@ -158,20 +157,6 @@ impl Backend for Device {
 
 /// How long the loop sleeps at most before it looks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(100);
-
-/// As those of the suite's in-process device.
-const LIMITS: Limits = Limits {
-    connections: 16,
-    streams: 256,
-    requests: 1024,
-    receives: 1024,
-    messages: 1024,
-    packets: 8192,
-    queues: 16,
-    regions: 128,
-    csn_window: 4096,
-    ..Limits::HOST
-};
 
 const GONE: &str = "the device could not be started anew";
 const PAST_END: &str = "past the end of the region";
