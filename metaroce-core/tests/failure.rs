@@ -16,7 +16,7 @@ use std::rc::Rc;
 use common::pair::*;
 use common::*;
 use metaroce_conformance::Faults;
-use metaroce_core::wire::PacketType;
+use metaroce_core::wire::{Base, PacketType};
 use metaroce_core::{
     CloseReason, Endpoint, Event, HeapStorage, Limits, PathId, PathState, PathStats, SourcePort, Status,
 };
@@ -323,4 +323,26 @@ fn forged_reset_of_nothing_in_flight_is_not_believed() {
     pair.net.run_for(100 * MS);
     pair.write(0, 0, 2, 0..100, 0, None);
     assert_eq!(outcome(&pair.wait(0, 1)), [(2, Status::Success)]);
+}
+
+/// As a segmentation offload does that some receiver can't undo: the path answers, and loses the same packets for ever.
+#[test]
+//= MR-LOSS-21 test
+fn a_packet_that_its_path_loses_time_and_again_takes_another() {
+    for seed in 0..10 {
+        let mut pair = Pair::new(seed, Faults::NONE);
+        pair.write(0, 0, 0, 0..1_000_000, 0, None);
+        all_good(&pair.wait(0, 1));
+        pair.net.filter = Some(Box::new(|from, transmit| {
+            let short = data_of(transmit).is_some() && transmit.payload_length() < 200;
+            // Another port does not help.
+            from == 0 && short && Base::parse(transmit.header()).unwrap().0.path == PathId(3)
+        }));
+        for id in 1..40 {
+            pair.write(0, 0, id, 0..100, 0, None);
+        }
+        let start = pair.net.now();
+        all_good(&pair.wait(0, 39));
+        assert!(pair.net.now().since(start) < 20 * MS, "seed {seed}");
+    }
 }

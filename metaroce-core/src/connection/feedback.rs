@@ -225,6 +225,8 @@ fn on_lost(
             && entry.place == (Place::InFlight { path: at, psn })
     });
     if current {
+        let losses = &mut view.packets.at_mut(packet).losses;
+        *losses = losses.saturating_add(1);
         //= MR-LOSS-8, MR-LOSS-9
         paths::send_again(view, connection, packet, at, Cause::Lost);
     }

@@ -17,6 +17,8 @@ use crate::wire::DATA_HEADER_BYTES_MAX;
 
 /// Links of a route, each of which sends a packet whole.
 const HOPS: u64 = 4;
+/// Losses of one packet after which its path is taken to lose it for a reason.
+const LOSSES_AT_HOME: u8 = 4;
 /// A window is at least this fraction of a packet.
 const WINDOW_FRACTION: u64 = 256;
 /// Padded probes of one size before the next smaller size is tried.
@@ -326,11 +328,14 @@ pub(crate) fn send_again(
     home: Idx<Path>,
     cause: Cause,
 ) {
-    let bytes = view.packets.at(packet).bytes_max();
+    let entry = view.packets.at(packet);
+    let bytes = entry.bytes_max();
     let path = view.paths.at(home);
     // A window below a packet would have it wait for several RTTs.
     let sends_soon = path.takes(bytes) && path.window.window_bytes >= bytes;
-    let target = if sends_soon { home } else { best_other(view, connection, home, bytes) };
+    //= MR-LOSS-21
+    let stays = sends_soon && entry.losses < LOSSES_AT_HOME;
+    let target = if stays { home } else { best_other(view, connection, home, bytes) };
     queue_again(view, connection, packet, target, cause);
 }
 

@@ -25,6 +25,8 @@ pub struct Packet {
     pub(crate) void: bool,
     /// It goes as VOID because no path carries it; what that finds unplaced goes again in smaller packets.
     pub(crate) too_large: bool,
+    /// How often it was lost under this CSN, up to 255.
+    pub(crate) losses: u8,
     pub(crate) place: Place,
     pub(crate) by_csn: Links<Self>,
     pub(crate) queued: Links<Self>,
@@ -86,6 +88,7 @@ impl Packet {
         sent: 0,
         void: false,
         too_large: false,
+        losses: 0,
         place: Place::Refused,
         by_csn: Links::UNLINKED,
         queued: Links::UNLINKED,

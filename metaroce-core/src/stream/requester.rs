@@ -245,8 +245,15 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
     if too_large && work.failed.is_none() {
         let (offset, length) =
             (entry.offset.saturating_add(u32::from(done)), entry.length.saturating_sub(done));
-        *view.packets.at_mut(packet) =
-            Packet { offset, length, void: false, too_large: false, place: Place::Refused, ..entry };
+        *view.packets.at_mut(packet) = Packet {
+            offset,
+            length,
+            void: false,
+            too_large: false,
+            losses: 0,
+            place: Place::Refused,
+            ..entry
+        };
         view.connections.at_mut(connection).renewed.push_back(&mut view.packets, packet);
         view.mark_ready(connection);
         return;
