@@ -8,6 +8,13 @@ use metaroce_fuzz::datagram::{self, Forged};
 use metaroce_fuzz::{TARGETS, seeds};
 use quickcheck::{Gen, QuickCheck};
 
+/// The same bytes in every run, so that a failure can be replayed: libFuzzer is there to find new ones.
+fn random(bytes: usize) -> Gen {
+    let seed = std::env::var("METAROCE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("METAROCE_SEED={seed}");
+    Gen::from_size_and_seed(bytes, seed)
+}
+
 /// Runs a target on so many random inputs of up to so many bytes.
 macro_rules! properties {
     ($($name:ident: $target:ident, $tests:literal, $bytes:literal;)*) => {$(
@@ -17,7 +24,7 @@ macro_rules! properties {
                 metaroce_fuzz::$target::run(&input);
                 true
             }
-            let mut check = QuickCheck::new().tests($tests).max_tests($tests).rng(Gen::new($bytes));
+            let mut check = QuickCheck::new().tests($tests).max_tests($tests).rng(random($bytes));
             check.quickcheck(property as fn(Vec<u8>) -> bool);
         }
     )*};

@@ -346,3 +346,16 @@ fn a_packet_that_its_path_loses_time_and_again_takes_another() {
         assert!(pair.net.now().since(start) < 20 * MS, "seed {seed}");
     }
 }
+
+/// As a peer does whose packet numbers a forger has moved on: it answers, and takes nothing.
+#[test]
+//= MR-PATH-26 test
+fn a_peer_that_answers_probes_and_takes_no_packet_ends_the_connection() {
+    let mut pair = Pair::new(1, Faults::NONE);
+    pair.net.filter = Some(Box::new(|from, transmit| from == 0 && data_of(transmit).is_some()));
+    pair.write(0, 0, 1, 0..100, 0, None);
+    let start = pair.net.now();
+    assert_eq!(outcome(&pair.wait(0, 1)), [(1, Status::RetryExceeded)]);
+    let took = pair.net.now().since(start);
+    assert!((10_000 * MS..12_000 * MS).contains(&took), "{took} ns");
+}

@@ -175,7 +175,11 @@ fn on_delivered(
     let (plane, id) = (path.plane, path.id);
     view.connections.at_mut(connection).planes.health.on_progress(plane, id, now);
     let clock = &mut view.connections.at_mut(connection).clock;
-    clock.last_progress = now;
+    if transmission.packet.is_some() {
+        //= MR-PATH-26
+        // Whoever answers PROBEs and takes no packet lets nothing progress.
+        clock.last_progress = now;
+    }
     clock.progress_sent_at = clock.progress_sent_at.max(transmission.sent_at);
     let (packet, csn) = (transmission.packet, transmission.csn);
     let waits =
