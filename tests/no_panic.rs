@@ -38,6 +38,8 @@ const FORBIDDEN: [&str; 8] = [
 const ALLOWED_UNDEFINED: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
 
 #[test]
+//= MR-SEC-1 test
+//= MR-SEC-4 test
 fn no_panic_and_no_allocator_is_reached_from_the_data_path() {
     let test = "no_panic_and_no_allocator_is_reached_from_the_data_path";
     for tool in ["cc", "nm", "objdump"] {

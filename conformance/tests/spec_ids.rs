@@ -53,6 +53,17 @@ fn every_citation_names_a_requirement_and_no_debt_is_new() {
 }
 
 #[test]
+fn state_machines_are_those_of_the_code() {
+    let text = read("conformance/SPEC.md");
+    let drawn = spec::with_diagrams(&text).unwrap();
+    if std::env::var_os("METAROCE_SPEC_DIAGRAMS").is_some_and(|value| value == "write") {
+        std::fs::write(workspace().join("conformance/SPEC.md"), drawn).unwrap();
+    } else {
+        assert!(text == drawn, "section 16 is stale: see its first line");
+    }
+}
+
+#[test]
 fn pitfalls_name_requirements_and_files_that_exist() {
     let (requirements, _) = requirements();
     let text = read("conformance/PITFALLS.md");

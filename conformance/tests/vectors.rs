@@ -1,5 +1,7 @@
 //! The golden vectors in `vectors/` are what the generator makes: nothing is edited by hand, nothing is stale.
 
+#![cfg(feature = "cli")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

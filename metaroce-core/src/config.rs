@@ -35,7 +35,7 @@ pub struct Limits {
     pub queues: u32,
     /// Registered regions. 1 to 2^20.
     pub regions: u32,
-    /// CSN window *W* of one connection and direction, in packets: a power of two, 64 to 2^21; default 4096.
+    /// CSN window *W* of one connection and direction, in packets: a power of two, 64 to 2^21; default 8192.
     pub csn_window: u32,
 }
 

@@ -20,6 +20,7 @@ mod endpoint;
 pub mod event;
 pub mod ids;
 mod index;
+pub mod lifecycle;
 mod list;
 pub mod memory;
 #[cfg(feature = "models")]

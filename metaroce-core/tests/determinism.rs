@@ -62,6 +62,7 @@ fn in_a_static(seed: u64) -> Traffic {
 }
 
 #[test]
+//= MR-SEC-8 test
 fn heap_and_static_storage_send_the_same_bytes_at_the_same_times() {
     for seed in 0..30 {
         let first = on_the_heap(seed);

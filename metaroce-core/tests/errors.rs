@@ -120,7 +120,8 @@ fn memory_that_fails_is_a_remote_operation_error() {
 }
 
 #[test]
-fn both_ends_are_told_that_the_stream_ended() {
+//= MR-STR-36 test
+fn both_ends_are_told_that_the_stream_ended_and_why() {
     let mut pair = Pair::new(5, Faults::all(50_000));
     pair.receive(1, 0, 9, 0..10);
     let remote = RemoteAddress { key: RegionKey(0), address: 0 };
@@ -129,8 +130,15 @@ fn both_ends_are_told_that_the_stream_ended() {
     pair.net.run_for(SECOND);
     for host in 0..2 {
         let events = pair.net.hosts[host].take_events();
-        let ended = events.iter().filter(|event| matches!(event, Event::StreamEnded { .. })).count();
-        assert_eq!((ended, completions(&events).len()), (1, 1), "host {host}: {events:?}");
+        let ended: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::StreamEnded { status, .. } => Some(*status),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ended, [Status::RemoteAccess], "host {host}: {events:?}");
+        assert_eq!(completions(&events).len(), 1, "host {host}: {events:?}");
     }
     // And the id is free again.
     pair.write(0, 0, 2, 0..10, 0, None);

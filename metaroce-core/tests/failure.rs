@@ -30,6 +30,7 @@ fn paths(pair: &mut Pair, host: usize) -> Vec<PathStats> {
 }
 
 #[test]
+//= MR-PATH-26 test
 fn peer_that_vanishes_fails_everything_once_after_the_configured_time() {
     for seed in 0..5 {
         let mut pair = Pair::configured(seed, Faults::NONE, |config| config.fail_after_ns = SECOND);

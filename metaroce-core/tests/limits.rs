@@ -167,6 +167,7 @@ fn connection_that_found_no_packet_free_goes_on_when_another_gives_some_back() {
 }
 
 #[test]
+//= MR-STR-28 test
 fn events_that_nobody_takes_stop_posting_and_nothing_is_lost() {
     let mut pair = Pair::with(3, Faults::NONE, &FEW, |_, _| {});
     let segments = [pair.segment(0, 0..100)];

@@ -282,7 +282,8 @@ fn every_state_of_a_stream_meets_every_event_as_the_table_says() {
         (At::Busy, "OOEOOOOOOEOOOOOO"),
         (At::Refused, "OOEOOOOEOEOOEOOO"),
         (At::Flushing, "EEEEEEEEEEEEEEEE"),
-        (At::Resetting, "EEEEEEEEEEEEEEEE"),
+        // A refused STREAM_RESET: the peer has no such stream.
+        (At::Resetting, "EEEEEEEEEEEEEEE-"),
         (At::Waiting, "EEEEEEEEE-EEEEEE"),
     ];
     let mut wrong = Vec::new();

@@ -29,7 +29,10 @@ impl Oracle {
         let Some((next, unsignalled)) = next else { return Err("expected nothing".into()) };
         let right = match (done.status, flow.end) {
             (Status::Success, None | Some(End::Reset)) => next == Expected::of(done) && !unsignalled,
-            (Status::RemoteAccess, Some(End::Refused)) => next.id == done.id,
+            (status, Some(End::Failed(first))) => {
+                let expected = if next.id & 1 == 0 { first } else { Status::Flushed };
+                next.id == done.id && status == expected
+            }
             (Status::Flushed | Status::PeerClosed, Some(End::Reset)) => {
                 (next.id, next.kind) == (done.id, done.kind)
             }
@@ -55,7 +58,9 @@ impl Oracle {
         if done.status != Status::Success {
             // More were posted than used.
             let over = message.is_none() || flow.end == Some(End::Reset);
-            let flushed = matches!(done.status, Status::Flushed | Status::PeerClosed);
+            let short =
+                done.status == Status::LocalLength && flow.end == Some(End::Failed(Status::RemoteInvalid));
+            let flushed = short || matches!(done.status, Status::Flushed | Status::PeerClosed);
             let taken = take(posted, |receive| receive.id == done.id).filter(|_| over && flushed);
             let taken = taken.ok_or_else(|| format!("expected {message:?}"))?;
             if flow.end == Some(End::Reset) {

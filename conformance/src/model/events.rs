@@ -3,8 +3,8 @@
 use metaroce_core::{CloseReason, Completion, ConnectionHandle, Event, Storage};
 
 use super::Player;
-use super::REFUSED_STREAM;
 use super::oracle::Oracle;
+use super::trouble::FAILING_STREAMS;
 use crate::network::Host;
 
 impl<S: Storage> Player<'_, S> {
@@ -76,7 +76,7 @@ impl Reported<'_> {
             }
             Event::StreamEnded { connection, stream, .. } => {
                 let (number, _) = self.find(connection).ok_or_else(stray)?;
-                let right = self.doomed == Some((number, stream.0)) || stream == REFUSED_STREAM;
+                let right = self.doomed == Some((number, stream.0)) || FAILING_STREAMS.contains(&stream);
                 if right { Ok(()) } else { Err(stray()) }
             }
             Event::StreamOpened { .. } | Event::LimitReached { .. } => Ok(()),

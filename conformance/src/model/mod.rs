@@ -12,23 +12,20 @@ mod memory;
 mod oracle;
 mod program;
 mod setting;
+mod trouble;
 
 use metaroce_core::{
-    CloseMode, CompletionKind, ConnectOptions, ConnectionHandle, DatagramAddress, DatagramRequest, Event,
-    HeapStorage, Operation, PostError, ProtectionDomain, QueueId, QueueOptions, RemoteAddress, Storage,
-    StreamId, StreamOptions, WorkRequest,
+    CloseMode, ConnectOptions, ConnectionHandle, DatagramAddress, DatagramRequest, Event, HeapStorage,
+    Instant, PostError, ProtectionDomain, QueueId, QueueOptions, Storage, StreamId, StreamOptions,
+    WorkRequest,
 };
 
 pub use program::{Ending, Place, Program, Step, Style, Work};
 pub use setting::config;
 
 use crate::{Faults, Network, Random, Traffic, further_planes};
-use oracle::{End, Expected, Oracle, Prepared};
+use oracle::{Oracle, Prepared};
 
-/// The stream on which a dead key is used.
-const REFUSED_STREAM: StreamId = StreamId(40);
-/// The request that uses it.
-const REFUSED_ID: u64 = 1 << 32;
 /// Virtual time for which the links do harm at most after the last post, ns.
 const HARM_NS: u64 = 100_000_000;
 /// Virtual time in which everything must be over once the links are healed, ns.
@@ -85,17 +82,31 @@ pub fn run_from(
 /// What went wrong.
 pub fn play<S: Storage>(program: &Program, net: &mut Network<S>, seed: u64) -> Result<(), String> {
     let oracle = Oracle::new(program, net, seed);
-    let mut player =
-        Player { net, program, oracle, handles: Vec::new(), closed: Vec::new(), queues: Vec::new() };
+    // Not drawn from what the program was drawn from: programs of old seeds stay what they were.
+    let mut trouble = Random::new(!seed);
+    let steps = u64::try_from(program.steps.len()).unwrap_or(0);
+    let mut player = Player {
+        net,
+        program,
+        oracle,
+        handles: Vec::new(),
+        closed: Vec::new(),
+        queues: Vec::new(),
+        outage_at: trouble.chance(300_000).then(|| trouble.below(steps.max(1))),
+        silent_until: None,
+        trouble,
+    };
     player.create_queues()?;
     player.connect()?;
     player.configure()?;
     player.post_all()?;
+    player.run_outage()?;
     if !program.ending.early {
         player.run(HARM_NS, Oracle::is_complete)?;
         player.heal(program.ending.healed);
         player.finish(Oracle::is_complete)?;
         player.use_dead_keys()?;
+        player.post_failing()?;
         player.finish(Oracle::is_complete)?;
     }
     player.close();
@@ -115,6 +126,12 @@ struct Player<'a, S: Storage> {
     closed: Vec<(usize, ConnectionHandle)>,
     /// Of each host: the shared one, and the one that takes datagrams.
     queues: Vec<[QueueId; 2]>,
+    /// Chance of its own, for outages and requests that fail.
+    trouble: Random,
+    /// The step before which an outage begins.
+    outage_at: Option<u64>,
+    /// When the present outage ends.
+    silent_until: Option<Instant>,
 }
 
 /// What the queue for datagrams of a host answers to.
@@ -204,10 +221,12 @@ impl<S: Storage> Player<'_, S> {
             if step.wait_ns > 0 {
                 self.run(step.wait_ns, |_| false)?;
             }
+            self.before_step(id);
             let prepared = self.oracle.prepare(step, id);
             let deadline = self.net.now().after(PATIENCE_NS);
             while !self.post(step, id, &prepared)? {
                 self.run(100_000, |_| false)?;
+                self.before_step(u64::MAX);
                 if self.net.now() > deadline {
                     return Err(format!("step {id} is never taken: {}", self.oracle.missing()));
                 }
@@ -273,32 +292,6 @@ impl<S: Storage> Player<'_, S> {
             Err(PostError::Full) => Ok(false),
             Err(error) => Err(format!("step {id}: {error}")),
         }
-    }
-
-    /// A key that a message took away is dead: whoever uses it is refused. One for each connection.
-    fn use_dead_keys(&mut self) -> Result<(), String> {
-        let mut dead = std::collections::BTreeMap::new();
-        for ((connection, side, _), window) in &self.oracle.windows {
-            if let Some(key) = window.dead {
-                dead.entry(*connection).or_insert((*side, key));
-            }
-        }
-        let now = self.net.now();
-        for (connection, (side, key)) in dead {
-            let host = self.oracle.host_of(connection, side);
-            let handle = self.handles.get(connection).and_then(|sides| *sides.get(side)?);
-            let (Some(host), Some(handle)) = (self.net.hosts.get_mut(host), handle) else { continue };
-            let remote = RemoteAddress { key, address: 0 };
-            let write = Operation::Write { remote, immediate: None };
-            let request = WorkRequest { inline: &[0x55; 16], ..WorkRequest::new(REFUSED_ID, write, &[]) };
-            let posted = host.endpoint.post(now, handle, REFUSED_STREAM, request);
-            posted.map_err(|error| format!("dead key: {error}"))?;
-            let flow = self.oracle.flow((connection, side, REFUSED_STREAM.0));
-            flow.end = Some(End::Refused);
-            let request = Expected::new(REFUSED_ID, CompletionKind::Write, 16);
-            flow.requests.push_back((request, false));
-        }
-        Ok(())
     }
 
     fn heal(&mut self, heal: bool) {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use metaroce_core::{
-    Access, AtomicOperation, CompletionKind, Operation, RegionId, RegionKey, RemoteAddress, Segment, Storage,
-    TagEntry, request::INLINE_BYTES_MAX,
+    Access, AtomicOperation, CompletionKind, Operation, RegionId, RegionKey, RemoteAddress, Segment, Status,
+    Storage, TagEntry, request::INLINE_BYTES_MAX,
 };
 
 use super::memory::{GAP, MemoryModel, Spot, TAIL, WORDS, word_spot};
@@ -70,8 +70,8 @@ pub(super) struct Flow {
 pub(super) enum End {
     /// A side resets it.
     Reset,
-    /// Its one request is refused, for a dead key.
-    Refused,
+    /// Its first request fails, with this status, and others are flushed.
+    Failed(Status),
 }
 
 /// Something that a program that polls memory could see.
@@ -380,5 +380,6 @@ fn room(program: &Program) -> usize {
         Work::ReadBack => 64 << 10,
         _ => 8,
     };
-    program.steps.iter().map(|step| bytes(step) + 4 * (GAP + 8)).sum()
+    // Besides, the results of requests that fail.
+    program.steps.iter().map(|step| bytes(step) + 4 * (GAP + 8)).sum::<usize>() + 1024
 }

@@ -5,6 +5,7 @@
 
 mod baseline;
 mod citation;
+mod diagram;
 mod requirement;
 
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 
 pub use baseline::Baseline;
 pub use citation::{Citation, citations, sources};
+pub use diagram::with_diagrams;
 pub use requirement::{Id, Level, Requirement, Status, parse, references};
 
 use std::collections::BTreeMap;

@@ -192,6 +192,7 @@ mod tests {
 
     #[test]
     //= MR-CC-3 test
+    //= MR-CC-2 test
     fn all_marked_halves_in_the_long_run_and_one_mark_ends_the_start() {
         let mut window = started();
         EcnAimd.on_feedback(&mut window, &feedback(200, 16, 16, 0), &BOUNDS);

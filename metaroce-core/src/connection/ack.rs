@@ -247,14 +247,18 @@ fn credit(view: &mut View<'_>, stream: Idx<Stream>) -> Frame {
 
 /// Frames about streams, for one packet.
 struct StreamFrames {
-    frames: [Option<Frame>; 2 * URGENT_STREAMS + REPEATED_CREDITS + 1],
+    frames: [Option<Frame>; 2 * URGENT_STREAMS + REPEATED_CREDITS + 2],
     count: usize,
 }
 
 impl StreamFrames {
     /// Takes the frames of urgent streams, and repeats the credit of a few others, in rotation.
     fn collect(view: &mut View<'_>, connection: Idx<Connection>) -> Self {
-        let mut frames = Self { frames: [None; 2 * URGENT_STREAMS + REPEATED_CREDITS + 1], count: 0 };
+        let mut frames = Self { frames: [None; 2 * URGENT_STREAMS + REPEATED_CREDITS + 2], count: 0 };
+        //= MR-STR-30
+        if let Some((stream, reason)) = view.connections.at_mut(connection).streams.unopened.take() {
+            frames.push(Frame::Nack { stream, reason, delay_us: 0 });
+        }
         for _ in 0..URGENT_STREAMS {
             let streams = &mut view.connections.at_mut(connection).streams;
             let Some(stream) = streams.urgent.pop_front(&mut view.streams) else { break };

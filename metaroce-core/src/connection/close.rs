@@ -90,7 +90,7 @@ pub(crate) fn on_close(
             handshake::heard(view, now, slot);
             view.connections.at_mut(slot).become_state(State::PeerClosing);
             //= MR-CLS-4
-            flush_inbound(view, slot);
+            flush_inbound(view, now, slot);
             advance(view, now, slot);
         }
         //= MR-CLS-5
@@ -114,13 +114,16 @@ pub(crate) fn on_close(
     Disposition::Consumed
 }
 
-/// The peer sends nothing more: receives and incomplete messages end.
-fn flush_inbound(view: &mut View<'_>, slot: Idx<Connection>) {
+/// The peer sends nothing more: receives and incomplete messages end. It grants no credit either, so what waits for some
+/// goes.
+fn flush_inbound(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let mut at = view.connections.at(slot).streams.all.front();
     while let Some(entry) = at {
         at = view.connections.at(slot).streams.all.next(&view.streams, entry);
         stream::flush_messages(view, entry);
         stream::flush_receives(view, entry);
+        //= MR-CLS-20
+        stream::refresh(view, now, entry);
     }
 }
 

@@ -136,7 +136,9 @@ pub(crate) fn on_control(
     let nonce = owner.ids.local_nonce;
     match control {
         //= MR-HS-8
-        Control::Accept(accept) if accept.echoed_nonce == nonce => on_accept(view, now, slot, accept),
+        Control::Accept(accept) if accept.echoed_nonce == nonce => {
+            on_accept(view, now, datagram, slot, accept)
+        }
         Control::Confirm(Confirm { echoed_nonce }) if *echoed_nonce == nonce => {
             heard(view, now, slot);
             Disposition::Consumed
@@ -320,7 +322,13 @@ fn answer_crossing(view: &mut View<'_>, slot: Idx<Connection>, connect: &Connect
     Disposition::Consumed
 }
 
-fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &Connect<'_>) -> Disposition {
+fn on_accept(
+    view: &mut View<'_>,
+    now: Instant,
+    datagram: &Datagram<'_>,
+    slot: Idx<Connection>,
+    accept: &Connect<'_>,
+) -> Disposition {
     let owner = view.connections.at_mut(slot);
     if !matches!(owner.state, State::Connecting { .. }) {
         //= MR-HS-15
@@ -329,6 +337,12 @@ fn on_accept(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, accept: &
             owner.owed.confirm = true;
             view.mark_ready(slot);
             return Disposition::Duplicate;
+        }
+        let over = matches!(owner.state, State::Ending { .. } | State::Resting { .. });
+        if over && owner.paths.count == 0 {
+            //= MR-CLS-22
+            let ids = owner.ids;
+            reply::reset_accept(view, datagram, ids.local, ids.local_nonce, accept);
         }
         return Disposition::Dropped(DropReason::UnexpectedState);
     }

@@ -75,7 +75,7 @@ fn oldest_unanswered(view: &View<'_>, at: Idx<Path>) -> Option<Instant> {
 fn suspect(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
     //= MR-PATH-14
-    path.state = PathState::Suspect;
+    path.become_state(PathState::Suspect);
     path.timeouts.probe_owed = true;
     path.timeouts.revival = now.after(path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min));
     path.timeouts.answers = 0;
@@ -137,12 +137,12 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
             return;
         }
         PathState::Suspect => {
-            path.state = PathState::Dead;
+            path.become_state(PathState::Dead);
             path.timeouts.rto_count = 0;
             plane_health::refresh(view, connection);
         }
         PathState::Dead | PathState::Probing => {
-            path.state = PathState::Dead;
+            path.become_state(PathState::Dead);
             path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
         }
     }
@@ -200,7 +200,7 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
         PathState::Suspect => revive(view, now, connection, at),
         PathState::Dead | PathState::Probing => {
             let (plane, first) = (path.plane, path.state == PathState::Dead);
-            path.state = PathState::Probing;
+            path.become_state(PathState::Probing);
             path.timeouts.answers = path.timeouts.answers.saturating_add(1);
             //= MR-PATH-23
             if path.timeouts.answers >= path.timeouts.returns.answers {
@@ -223,7 +223,7 @@ pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Conne
 fn revive(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let bounds = bounds(now, view.connections.at(connection), view.config, view.paths.at(at).plane);
     let path = view.paths.at_mut(at);
-    path.state = PathState::Good;
+    path.become_state(PathState::Good);
     path.timeouts = Timeouts {
         since: path.timeouts.since.max(now),
         revival: Instant::FAR_FUTURE,

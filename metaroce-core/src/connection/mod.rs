@@ -44,6 +44,7 @@ use crate::connection::planes::PlaneSet;
 use crate::delivery::{Inbound, Outbound, Packet, Queued};
 use crate::event::CloseReason;
 use crate::ids::{ConnectionHandle, PathId, ProtectionDomain, StreamId, WireConnectionId};
+use crate::lifecycle;
 use crate::list::{Linked, Links, List};
 use crate::path::Path;
 use crate::pool::Pool;
@@ -51,7 +52,7 @@ use crate::stats::{ConnectionState, ConnectionStats};
 use crate::stream::{Blocked, OfConnection, Responding, Scheduled, Stream, Urgent, Waiting, Work};
 use crate::table::{Idx, Table};
 use crate::time::Instant;
-use crate::wire::{COOKIE_BYTES, PRIVATE_DATA_BYTES_MAX, QUOTE_BYTES, RejectReason};
+use crate::wire::{COOKIE_BYTES, NackReason, PRIVATE_DATA_BYTES_MAX, QUOTE_BYTES, RejectReason};
 
 /// One connection.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ pub(crate) struct Ids {
     pub(crate) remote_incarnation: u64,
 }
 
-/// The life of a connection. [`State::may_become`] is the table of transitions.
+/// The life of a connection; its table is [`lifecycle::CONNECTION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// CONNECT goes out until it is answered.
@@ -162,20 +163,9 @@ impl State {
         }
     }
 
-    /// The table of transitions.
-    pub(crate) const fn may_become(&self, next: &Self) -> bool {
-        use State::{Accepting, Closing, Connecting, Draining, Ending, Incoming, Open, PeerClosing, Resting};
-        matches!(
-            (self, next),
-            (Connecting { .. }, Connecting { .. } | Open | Ending { .. })
-                | (Incoming, Accepting { .. } | Ending { .. })
-                | (Accepting { .. }, Accepting { .. } | Open | Draining | PeerClosing | Ending { .. })
-                | (Open, Draining | PeerClosing | Ending { .. })
-                | (Draining, Closing { .. } | PeerClosing | Ending { .. })
-                | (Closing { .. }, Closing { .. } | Ending { .. })
-                | (PeerClosing, Ending { .. })
-                | (Ending { .. }, Resting { .. })
-        )
+    /// Whether the table of transitions, [`lifecycle::CONNECTION`], has this step.
+    fn may_become(&self, next: &Self) -> bool {
+        lifecycle::allows(lifecycle::CONNECTION, self.name(), next.name())
     }
 }
 
@@ -241,6 +231,8 @@ pub(crate) struct StreamSet {
     pub(crate) responses_served: bool,
     /// The stream whose CREDIT is repeated next.
     pub(crate) credit_cursor: Idx<Stream>,
+    /// A stream of the peer's that could not be opened, and why: for the next acknowledgement.
+    pub(crate) unopened: Option<(StreamId, NackReason)>,
 }
 
 /// The times of a connection.
@@ -374,6 +366,7 @@ impl Connection {
             next_id: 0,
             responses_served: false,
             credit_cursor: Idx::NONE,
+            unopened: None,
         },
         clock: Clock {
             armed: Instant::FAR_FUTURE,

@@ -290,7 +290,7 @@ pub(crate) fn on_token(view: &mut View<'_>, now: Instant, slot: Idx<Connection>,
     let _ = view.index.insert(key, slot.raw());
     for at in view.connections.at(slot).plane_paths(plane) {
         let path = view.paths.at_mut(at);
-        path.state = PathState::Good;
+        path.become_state(PathState::Good);
         path.timeouts.since = now;
         paths::begin_mtu_search(path, view.secrets, view.connections.at(slot).terms.mtu_bytes);
     }

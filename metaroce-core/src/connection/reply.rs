@@ -36,6 +36,7 @@ enum ReplyKind {
     Retry { connection: WireConnectionId, nonce: u64, cookie: [u8; COOKIE_BYTES] },
     Reject { connection: WireConnectionId, nonce: u64, reason: RejectReason },
     Reset { quote: [u8; QUOTE_BYTES] },
+    GivenUp { connection: WireConnectionId, mine: WireConnectionId, nonce_xor: u64 },
 }
 
 impl Replies {
@@ -63,6 +64,10 @@ impl Replies {
                 }
                 ReplyKind::Reset { quote } => {
                     (WireConnectionId(0), Control::Reset(Reset { proof: ResetProof::Quote(quote) }))
+                }
+                ReplyKind::GivenUp { connection, mine, nonce_xor } => {
+                    let proof = ResetProof::Ids { yours: connection, mine, nonce_xor };
+                    (connection, Control::Reset(Reset { proof }))
                 }
             };
             sink.emit(|transmit| {
@@ -108,6 +113,19 @@ pub(crate) fn reset_unknown(view: &mut View<'_>, datagram: &Datagram<'_>) {
     // The packet came from a path's source port, on which nobody need listen.
     let to = SocketAddr::new(datagram.source.ip(), view.config.peer_port);
     view.replies.push(Reply { to, plane: datagram.plane, kind });
+}
+
+/// RESET for an ACCEPT that comes when the connector has given up, so that the acceptor need not wait for it.
+pub(crate) fn reset_accept(
+    view: &mut View<'_>,
+    datagram: &Datagram<'_>,
+    mine: WireConnectionId,
+    nonce: u64,
+    accept: &Connect<'_>,
+) {
+    let nonce_xor = nonce ^ accept.nonce;
+    let kind = ReplyKind::GivenUp { connection: accept.connection, mine, nonce_xor };
+    view.replies.push(Reply { to: datagram.source, plane: datagram.plane, kind });
 }
 
 /// Whether the CONNECT carries a cookie that was given to this address for this nonce.

@@ -14,6 +14,7 @@ use crate::congestion::PathWindow;
 use crate::connection::Recent;
 use crate::delivery::{Packet, Queued};
 use crate::ids::{PathId, Psn, Serial, StreamId};
+use crate::lifecycle;
 use crate::list::List;
 use crate::stats::PathState;
 use crate::time::Instant;
@@ -207,6 +208,16 @@ impl Path {
         counters: Counters { sent: 0, delivered: 0, lost: 0, marked: 0, timeouts: 0, repaths: 0 },
     };
 
+    /// Goes on in its life, as [`lifecycle::PATH`] allows.
+    pub(crate) fn become_state(&mut self, next: PathState) {
+        debug_assert!(
+            lifecycle::allows(lifecycle::PATH, self.state, next),
+            "a path that is {:?} must not become {next:?}",
+            self.state
+        );
+        self.state = next;
+    }
+
     /// Whether new data may go on the path.
     pub(crate) fn takes_data(&self) -> bool {
         matches!(self.state, PathState::Good | PathState::Congested)
@@ -241,5 +252,28 @@ impl Path {
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.repaths += 1;
         self.recent.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    //= MR-PATH-10 test
+    //= MR-CC-1 test
+    fn a_packet_goes_if_it_fits_the_window_or_if_nothing_is_in_flight() {
+        let mut path = Path::EMPTY;
+        path.window.window_bytes = 10_000;
+        let fits = |path: &Path, bytes| path.has_room(Instant::ZERO, bytes);
+        assert!(fits(&path, 50_000), "one packet, whatever the window");
+        path.sending.inflight_bytes = 6_000;
+        assert!(fits(&path, 4_000) && !fits(&path, 4_001));
+        path.window.window_bytes = 1;
+        assert!(!fits(&path, 1));
+        path.sending.inflight_bytes = 0;
+        path.sending.pace_until = Instant::from_nanos(5);
+        assert!(!fits(&path, 1), "at the pace of a small window");
+        assert!(path.has_room(Instant::from_nanos(5), 1));
     }
 }

@@ -103,6 +103,17 @@ mod tests {
     }
 
     #[test]
+    //= MR-LOSS-19 test
+    fn smoothing_takes_an_eighth_and_the_variance_a_quarter() {
+        let mut rtt = Rtt::NEW;
+        rtt.on_sample(Instant::ZERO, 800);
+        rtt.on_sample(Instant::ZERO, 1_600);
+        // 7/8 × 800 + 1/8 × 1,600, and 3/4 × 400 + 1/4 × 800.
+        assert_eq!((rtt.smoothed_or(1), rtt.rto_ns(1, 0)), (900, 4 * 900 + 4 * 500));
+    }
+
+    #[test]
+    //= MR-LOSS-12 test
     fn timeouts_keep_their_floor_and_grow_with_variance() {
         let mut rtt = Rtt::NEW;
         assert_eq!(rtt.rto_ns(1_000, 10_000_000), 10_000_000);

@@ -18,7 +18,7 @@ use crate::wire::DataHeader;
 /// reported when every CSN that it used has a verdict. O(requests of the stream).
 pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) {
     let requester = &mut view.streams.at_mut(stream).requester;
-    if requester.end.is_some_and(|end| !msn.before(end)) {
+    if requester.end.is_some_and(|(end, _)| !msn.before(end)) {
         return;
     }
     let next = requester.next_msn();
@@ -26,7 +26,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
         return;
     }
     //= MR-STR-19
-    requester.end = Some(msn);
+    requester.end = Some((msn, status));
     let mut at = requester.works.back();
     while let Some(slot) = at {
         let work = view.works.at(slot);
@@ -89,7 +89,7 @@ pub(crate) fn end_stream(view: &mut View<'_>, now: Instant, stream: Idx<Stream>,
     if !entry.is_open() {
         return;
     }
-    entry.phase = Phase::Ending { ours: ResetProgress::Unsent, theirs: None };
+    entry.phase.become_state(Phase::Ending { ours: ResetProgress::Unsent, theirs: None });
     let (connection, id) = (entry.connection, entry.id);
     let oldest = entry.requester.works.front();
     //= MR-STR-23
@@ -120,7 +120,8 @@ pub(crate) fn on_stream_reset(
     header: &DataHeader,
 ) -> bool {
     let Ok(stream) = find_or_accept(view, connection, header.stream) else { return false };
-    let status = super::status_of(header.immediate.unwrap_or_default());
+    let told = super::status_of(header.immediate.unwrap_or_default());
+    let status = view.streams.at(stream).requester.end.map_or(told, |(_, status)| status);
     end_stream(view, now, stream, status);
     if let Phase::Ending { theirs, .. } = &mut view.streams.at_mut(stream).phase {
         *theirs = Some(header.csn);
@@ -139,8 +140,9 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     }
     if entry.is_open() {
         // A request failed at the peer, and all others have run out: the stream is over, in both directions.
-        if entry.requester.end.is_some() {
-            end_stream(view, now, stream, Status::Flushed);
+        if let Some((_, status)) = entry.requester.end {
+            //= MR-STR-36
+            end_stream(view, now, stream, status);
         }
         return;
     }
@@ -149,7 +151,8 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
         (ResetProgress::Unsent, _) => {
             let msn = entry.requester.next_msn();
             //= MR-STR-24
-            send_reset(view, now, stream, msn);
+            let status = entry.requester.end.map_or(Status::Flushed, |(_, status)| status);
+            send_reset(view, now, stream, msn, status);
         }
         (ResetProgress::Judged, Some(csn)) => {
             let lowest = view.connections.at(connection).inbound.lowest_unseen();
@@ -166,13 +169,15 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
     }
 }
 
-fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) {
+/// Sends our STREAM_RESET. It tells the peer why, but not that it has closed itself.
+fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) {
+    let status = if status == Status::PeerClosed { Status::Flushed } else { status };
     let entry = view.streams.at(stream);
     let (connection, id) = (entry.connection, entry.id);
     let work = Work {
         connection,
         stream_id: id,
-        kind: WorkKind::StreamReset { code: status_code(Status::Flushed) },
+        kind: WorkKind::StreamReset { code: status_code(status) },
         msn,
         ..Work::EMPTY
     };
@@ -181,8 +186,9 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn) 
         super::wait_until(view, stream, now.after(view.config.pto_ns_min));
         return;
     };
-    if let Phase::Ending { ours, .. } = &mut view.streams.at_mut(stream).phase {
-        *ours = ResetProgress::Sent;
+    let phase = &mut view.streams.at_mut(stream).phase;
+    if let Phase::Ending { theirs, .. } = *phase {
+        phase.become_state(Phase::Ending { ours: ResetProgress::Sent, theirs });
     }
     view.connections.at_mut(connection).streams.responses_owed += 1;
     responder::send_response(view, connection, slot);

@@ -36,6 +36,7 @@ pub use work::{InStream, Responding, Work, WorkKind};
 use crate::connection::Connection;
 use crate::event::{Event, Status};
 use crate::ids::{Csn, StreamId};
+use crate::lifecycle::{self, StreamState};
 use crate::list::{Linked, Links};
 use crate::stats::{Limit, StreamStats};
 use crate::table::Idx;
@@ -72,6 +73,27 @@ pub(crate) enum Phase {
         /// CSN of the peer's STREAM_RESET.
         theirs: Option<Csn>,
     },
+}
+
+impl Phase {
+    /// Its name in the table of transitions.
+    const fn name(self) -> StreamState {
+        match self {
+            Self::Open => StreamState::Open,
+            Self::Ending { ours: ResetProgress::Unsent, .. } => StreamState::EndingUnsent,
+            Self::Ending { ours: ResetProgress::Sent, .. } => StreamState::EndingSent,
+            Self::Ending { ours: ResetProgress::Judged, .. } => StreamState::EndingJudged,
+        }
+    }
+
+    /// Goes on in its life, as [`lifecycle::STREAM`] allows.
+    pub(crate) fn become_state(&mut self, next: Self) {
+        debug_assert!(
+            lifecycle::allows(lifecycle::STREAM, self.name(), next.name()),
+            "a stream that is {self:?} must not become {next:?}"
+        );
+        *self = next;
+    }
 }
 
 /// How far our STREAM_RESET is.

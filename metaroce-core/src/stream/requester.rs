@@ -39,8 +39,8 @@ pub struct Requester {
     pub(crate) completed: u64,
     /// READs and atomics without response.
     responses_due: u32,
-    /// From this MSN on everything fails.
-    pub(crate) end: Option<Msn>,
+    /// From this MSN on everything fails, for this reason.
+    pub(crate) end: Option<(Msn, Status)>,
 }
 
 impl Requester {
@@ -272,7 +272,7 @@ pub(crate) fn on_verdict(view: &mut View<'_>, now: Instant, packet: Idx<Packet>,
         }
         complete_ready(view, now, stream);
     } else if work.progress == Cut::Done && work.outstanding == 0 {
-        finish_response(view, now, connection, entry.work);
+        finish_response(view, now, connection, entry.work, verdict);
     }
 }
 
@@ -392,15 +392,26 @@ pub(crate) fn retire(view: &mut View<'_>, stream: Idx<Stream>, slot: Idx<Work>) 
 }
 
 /// A response, RESULT or STREAM_RESET of ours has all its verdicts.
-fn finish_response(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, slot: Idx<Work>) {
+fn finish_response(
+    view: &mut View<'_>,
+    now: Instant,
+    connection: Idx<Connection>,
+    slot: Idx<Work>,
+    verdict: Verdict,
+) {
     let work = *view.works.at(slot);
     debug_assert!(!work.responding.is_linked() && !work.in_stream.is_linked());
     responder::drop_response(view, connection, slot);
     if let WorkKind::StreamReset { .. } = work.kind
         && let Some(stream) = find(view, connection, work.stream_id)
-        && let Phase::Ending { ours, .. } = &mut view.streams.at_mut(stream).phase
+        && let Phase::Ending { theirs, .. } = view.streams.at(stream).phase
     {
-        *ours = ResetProgress::Judged;
+        //= MR-STR-35
+        // The peer refuses a STREAM_RESET only if it has no such stream, and no room for one: it will send none.
+        let none_to_come = view.connections.at(connection).inbound.lowest_unseen().minus(1);
+        let theirs = if verdict == Verdict::Refused { theirs.or(Some(none_to_come)) } else { theirs };
+        let judged = Phase::Ending { ours: ResetProgress::Judged, theirs };
+        view.streams.at_mut(stream).phase.become_state(judged);
         ending::advance(view, now, stream);
     }
 }

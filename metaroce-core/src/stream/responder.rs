@@ -103,7 +103,11 @@ pub(crate) fn on_request(
 ) -> Judged {
     let stream = match find_or_accept(view, connection, header.stream) {
         Ok(stream) => stream,
-        Err(reason) => return Judged::Refused(reason),
+        Err(reason) => {
+            //= MR-STR-30
+            view.connections.at_mut(connection).streams.unopened = Some((header.stream, reason));
+            return Judged::Refused(reason);
+        }
     };
     match admit(view, now, stream, header, payload, memory) {
         Ok(()) => {

@@ -126,6 +126,8 @@ fn acknowledgement_is_due_at_once_on_a_gap_a_refusal_a_first_mark_and_enough_pac
 }
 
 #[test]
+//= MR-ACK-6 test
+//= MR-ACK-9 test
 fn hold_counts_from_the_newest_packet_and_counters_count_every_packet() {
     let mut received = Received::NEW;
     let (body, _) = ack(&mut received, 5);

@@ -94,6 +94,7 @@ fn delivered(numbers: &[u32]) -> Outcome {
 }
 
 #[test]
+//= MR-LOSS-1 test
 fn gap_makes_lost_what_lies_below_it_by_more_than_the_tolerance() {
     for first in [0, u32::MAX - 5] {
         let mut bench = Bench::new(first, 0);
@@ -114,6 +115,7 @@ fn gap_makes_lost_what_lies_below_it_by_more_than_the_tolerance() {
 }
 
 #[test]
+//= MR-LOSS-5 test
 fn refused_packet_was_delivered_and_is_no_gap() {
     let mut bench = Bench::new(7, 0);
     bench.send(5, 0);

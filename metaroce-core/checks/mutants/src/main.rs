@@ -1,0 +1,53 @@
+//! Mutation tests of the core in one build: every mutant is compiled in and chosen by an environment variable.
+//!
+//! `cargo mutants` builds the crate and links its tests once for each of 3,000 mutants. Here each mutant is a branch,
+//! `if mutant(17) { a - b } else { a + b }`; one run of the tests tells which of them reach which mutant, and a mutant
+//! is tried by the tests that reach it, the quickest first. Mutations are those of `cargo mutants`, without those in
+//! `const fn` and without values of types that this program does not know how to make.
+//!
+//! ```sh
+//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [FILE_PART…]
+//! ```
+//! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a part of their path; `--sample` takes so many mutants of each.
+
+mod instrument;
+mod measure;
+mod tree;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+
+fn main() -> anyhow::Result<()> {
+    let mut sample = usize::MAX;
+    let mut seed = 1_u64;
+    let mut list = false;
+    let mut parts = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().context("a number must follow")?.parse().context("not a number");
+        match argument.as_str() {
+            "--sample" => sample = usize::try_from(number()?)?,
+            "--seed" => seed = number()?,
+            "--list" => list = true,
+            other if other.starts_with('-') => bail!("unknown option {other}"),
+            part => parts.push(part.to_owned()),
+        }
+    }
+    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").to_owned());
+    let root = PathBuf::from(here).join("../../..").canonicalize()?;
+    if list {
+        let mutants = tree::mutants(&root)?;
+        for mutant in measure::choose(&mutants, &parts, sample, seed) {
+            println!("{}\t{mutant}", mutant.number);
+        }
+        return Ok(());
+    }
+    let tree = tree::Tree::prepare(&root)?;
+    let mutants = tree.instrument()?;
+    println!("{} mutants", mutants.len());
+    let tests = measure::Tests::build(&tree)?;
+    println!("{} tests, {:.0} s one by one", tests.all.len(), tests.seconds());
+    let chosen = measure::choose(&mutants, &parts, sample, seed);
+    measure::run(&tree, &tests, &chosen)
+}
