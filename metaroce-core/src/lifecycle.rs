@@ -62,12 +62,15 @@ pub const CONNECTION: &[Transition<ConnectionState>] = {
 
 /// The life of a path, as long as its connection lives.
 pub const PATH: &[Transition<PathState>] = {
-    use PathState::{Dead, Good, Probing, Suspect, Unverified};
+    use PathState::{Congested, Dead, Good, Probing, Suspect, Unverified};
     &[
         first(Good, "on plane 0"),
         first(Unverified, "on a further plane"),
         step(Unverified, Good, "the peer's address returned its token"),
+        step(Good, Congested, "a quarter of its last packets marked"),
+        step(Congested, Good, "clear again, or moved to another route"),
         step(Good, Suspect, "RTO while another path progressed"),
+        step(Congested, Suspect, "RTO while another path progressed"),
         step(Suspect, Good, "answered"),
         step(Suspect, Dead, "one more RTO"),
         step(Dead, Dead, "probed again, by another route"),

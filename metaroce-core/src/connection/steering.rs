@@ -88,10 +88,10 @@ pub(crate) fn on_feedback(
     path.recent.on_packets(delivered, marked, lost);
     match path.state {
         PathState::Good if path.recent.marked >= HOT => {
-            path.state = PathState::Congested;
+            path.become_state(PathState::Congested);
             path.recent.hot_since = now;
         }
-        PathState::Congested if path.recent.is_clear() => path.state = PathState::Good,
+        PathState::Congested if path.recent.is_clear() => path.become_state(PathState::Good),
         _ => {}
     }
     if may_move(view, now, connection, at) && has_better_siblings(view, connection, at) {
@@ -168,7 +168,9 @@ fn move_away(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at:
     let bounds = paths::bounds(now, view.connections.at(connection), view.config, view.paths.at(at).plane);
     paths::change_port(view, connection, at);
     let path = view.paths.at_mut(at);
-    path.state = PathState::Good;
+    if path.state == PathState::Congested {
+        path.become_state(PathState::Good);
+    }
     //= MR-CC-26
     view.config.congestion.on_repath(&mut path.window, &bounds);
 }

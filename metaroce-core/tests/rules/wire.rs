@@ -91,7 +91,8 @@ fn every_datagram_keeps_the_rules_of_its_type() {
                 PacketType::Probe => assert!(sent.bytes.len() >= 64),
                 PacketType::Ack | PacketType::ProbeReply => {
                     assert!(sent.bytes.len() <= 1_232 && base.psn.raw() == 0);
-                    assert!(sent.blocks().iter().all(|block| block.share_kbps == 100_000_000));
+                    // At most 98 % of the 100 Gb/s that the configuration names.
+                    assert!(sent.blocks().iter().all(|block| (1..=98_000_000).contains(&block.share_kbps)));
                 }
                 _ => {}
             }
