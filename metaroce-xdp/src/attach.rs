@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::{OpenError, missing_capabilities};
 use crate::filter::Filter;
@@ -33,6 +35,20 @@ impl Attachment {
         if !missing.is_empty() {
             return Err(OpenError::Capabilities(missing));
         }
+        let until = Instant::now().checked_add(options.patience);
+        loop {
+            let error = match Self::attempt(options, &filter) {
+                Err(error) if may_be_leaving(&error) => error,
+                other => return other,
+            };
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Err(error);
+            }
+            thread::sleep(BUSY_PAUSE);
+        }
+    }
+
+    fn attempt(options: &XdpOptions, filter: &Filter) -> Result<Self, OpenError> {
         let interface = find(options)?;
         if interface.program.is_some() {
             return Err(attached(options, interface.program));
@@ -127,6 +143,16 @@ fn attached(options: &XdpOptions, id: Option<u32>) -> OpenError {
         name: id.and_then(bpf::program_name),
     }
 }
+
+/// The kernel detaches the filter of a driver that was dropped in its own time. Until then it looks like somebody else's.
+fn may_be_leaving(error: &OpenError) -> bool {
+    let OpenError::ProgramAttached { name, .. } = error else { return false };
+    // Without a name it was gone before one could ask for it.
+    name.as_ref().is_none_or(|name| PROGRAM_NAME.starts_with(name.as_bytes()))
+}
+
+/// How long to wait before asking again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Shown by `ip link` and `bpftool`.
 const PROGRAM_NAME: &[u8; 16] = b"metaroce_udp\0\0\0\0";
