@@ -63,9 +63,12 @@ fn citations_are_found_in_comments_only_and_told_apart() {
             ("MR-DLV-1".to_owned(), 4, true),
         ]
     );
-    for file in
-        ["metaroce-core/tests/a.rs", "metaroce-core/src/wire/tests.rs", "conformance/src/a.rs", "fuzz/a.rs"]
-    {
+    for file in [
+        "metaroce-core/tests/all/a.rs",
+        "metaroce-core/src/wire/tests.rs",
+        "conformance/src/a.rs",
+        "fuzz/a.rs",
+    ] {
         let found = citations(file, text);
         assert!(found.len() == 1 && found.iter().all(|citation| citation.test), "{file}: {found:?}");
     }

@@ -31,7 +31,7 @@ impl Tests {
         let output = Command::new("cargo")
             .current_dir(&tree.root)
             .env("CARGO_TARGET_DIR", tree.root.join("target"))
-            .args(["test", "-p", "metaroce-core", "--lib", "--test", "mutants", "--no-run"])
+            .args(["test", "-p", "metaroce-core", "--lib", "--test", "all", "--no-run"])
             .args(["--config", "profile.test.debug=false", "--config", "profile.test.incremental=false"])
             .args(["--message-format", "json-diagnostic-short"])
             .stderr(Stdio::inherit())
