@@ -13,8 +13,9 @@ pub struct UringOptions {
     /// Buffers for receiving, a power of two from 2 to 4096; `None`, the default: 8 of 66 KiB with coalescing, 128
     /// of the size of a datagram without. They are used in turn, so many of them outgrow the processor's caches.
     pub receive_buffers: Option<u16>,
-    /// Bytes of datagrams that are collected before the kernel is given them in the middle of a round; default 256 KiB. The
-    /// more, the fewer system calls; but what was sealed too long ago has left the processor's caches.
+    /// Bytes of datagrams that are collected before the kernel is given them in the middle of a round; default 128 KiB. The
+    /// more, the fewer system calls; but what was sealed too long ago has left the processor's caches. The first sends of a
+    /// round do not wait for it, so that the peer is not idle meanwhile.
     pub submit_bytes: usize,
     /// Let a thread of the kernel submit, which sleeps after having been idle for that long: no system calls while it is
     /// busy, but it keeps a processor to itself. Default `None`.
@@ -29,7 +30,7 @@ impl Default for UringOptions {
             entries: 256,
             sends_max: 256,
             receive_buffers: None,
-            submit_bytes: 256 << 10,
+            submit_bytes: 128 << 10,
             sq_poll_idle: None,
             zero_copy: ZeroCopy::Auto,
         }

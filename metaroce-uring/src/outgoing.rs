@@ -152,7 +152,9 @@ impl Uring {
         self.files.on_sent(socket, shipment.bytes, shipment.segment_bytes);
         self.submit_slot(index);
         self.collected_bytes += shipment.bytes;
-        if self.collected_bytes >= self.submit_bytes {
+        self.collected += 1;
+        if self.collected_bytes >= self.submit_bytes || self.collected >= self.quota {
+            self.quota = self.quota.saturating_mul(2);
             self.hurry(host);
         }
         Outcome::Gone
@@ -189,6 +191,7 @@ impl Uring {
     /// Has the kernel work on what it was not given yet.
     fn hurry(&mut self, host: &mut Host) {
         self.collected_bytes = 0;
+        self.collected = 0;
         if let Err(error) = self.ring.submit() {
             self.failure = Some(error);
         }

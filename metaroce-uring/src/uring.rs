@@ -9,7 +9,9 @@ use std::time::{Duration, Instant as SystemInstant};
 use metaroce_core::ids::RegionId;
 use metaroce_core::time::Instant;
 use metaroce_core::transmit::{SourcePort, Transmit};
-use metaroce_mio::backend::{Backend, OpenBackend, Outcome, Packet, ReceiveRound, Waker, spin_time};
+use metaroce_mio::backend::{
+    Backend, DATAGRAMS_PER_ROUND, OpenBackend, Outcome, Packet, ReceiveRound, Waker, spin_time,
+};
 use metaroce_mio::socket::{Capabilities, Sockets};
 use metaroce_mio::sys::SEGMENTS_MAX;
 use metaroce_mio::{BuildError, DriverConfig, DriverStats, Host};
@@ -43,6 +45,10 @@ pub struct Uring {
     pub(crate) submit_bytes: usize,
     /// Bytes of datagrams that the kernel was not given yet.
     pub(crate) collected_bytes: usize,
+    /// Sends that the kernel was not given yet, and how many of them are collected: in each round few at first, so that the
+    /// peer has something to do early, then more and more.
+    pub(crate) collected: usize,
+    pub(crate) quota: usize,
     /// A segmented send was refused as unsupported; the next single send tells whether segmentation is to blame.
     pub(crate) doubt_gso: bool,
     /// What has arrived and was not handed to the core yet.
@@ -118,6 +124,8 @@ impl OpenBackend for Uring {
             segments_max: usize::from(config.sockets.gso_segments_max).clamp(1, SEGMENTS_MAX),
             submit_bytes: options.submit_bytes,
             collected_bytes: 0,
+            collected: 0,
+            quota: QUOTA_FIRST,
             doubt_gso: false,
             inbox: VecDeque::new(),
             repeats: VecDeque::new(),
@@ -165,8 +173,10 @@ impl Uring {
             self.ring.start()?;
         }
         let Some(buffers) = &self.buffers else { return Err(io::ErrorKind::NotConnected.into()) };
+        // With all of them filled and not read yet it would end at once.
+        let free = self.inbox.len() < buffers.count();
         for (plane, index) in self.planes.iter_mut().zip(0..) {
-            if !plane.armed {
+            if free && !plane.armed {
                 buffers.receive(&mut self.ring, plane.file, index)?;
                 plane.armed = true;
             }
@@ -228,13 +238,21 @@ impl Backend for Uring {
 
     fn receive(&mut self, now: Instant, host: &mut Host) -> io::Result<ReceiveRound> {
         self.now = now;
-        self.arm()?;
-        self.poll(host);
-        if self.inbox.is_empty() && (self.ring.has_deferred() || self.ring.unsubmitted() > 0) {
-            self.ring.submit()?;
+        let mut datagrams = 0;
+        loop {
+            self.arm()?;
             self.poll(host);
+            if self.inbox.is_empty() && (self.ring.has_deferred() || self.ring.unsubmitted() > 0) {
+                self.ring.submit()?;
+                self.poll(host);
+            }
+            datagrams += self.hand_in(now, host);
+            // If all buffers were filled there is more, and one acknowledgement for each path answers it too. But what
+            // comes later is not waited for: who sent the first waits for it to be answered.
+            if datagrams >= DATAGRAMS_PER_ROUND || self.planes.iter().all(|plane| plane.armed) {
+                break;
+            }
         }
-        let datagrams = self.hand_in(now, host);
         Ok(ReceiveRound { datagrams, drained: self.inbox.is_empty() && !self.ring.has_deferred() })
     }
 
@@ -255,6 +273,8 @@ impl Backend for Uring {
         self.arm()?;
         self.ring.submit()?;
         self.collected_bytes = 0;
+        self.collected = 0;
+        self.quota = QUOTA_FIRST;
         self.poll(host);
         Ok(())
     }
@@ -283,7 +303,9 @@ impl Backend for Uring {
                 self.ring.submit_and_sleep(left)?;
                 break;
             }
-            std::hint::spin_loop();
+            for _ in 0..SPINS_PER_LOOK {
+                std::hint::spin_loop();
+            }
         }
         Ok(())
     }
@@ -345,6 +367,12 @@ const BUFFERS_MAX: u16 = 4096;
 
 /// Room for the smallest legal datagram size and then some.
 const DATAGRAM_BYTES_MIN: usize = 2048;
+
+/// Sends that are collected at the start of a round.
+const QUOTA_FIRST: usize = 4;
+
+/// Pauses between looks at the queues, whose lines of the cache the kernel writes at the other end.
+const SPINS_PER_LOOK: usize = 8;
 
 /// How long a region's sends may take before they are cancelled, and until that is given up.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(50);

@@ -6,7 +6,8 @@
 //!
 //! Each measurement is a process of its own: two drivers on two threads over loopback. The backends take turns, so that
 //! both meet the same noise. System calls are counted by the drivers; where `perf` may count the kernel's tracepoint
-//! `raw_syscalls:sys_enter`, also by that, less those of a run that transfers nothing.
+//! `raw_syscalls:sys_enter`, also by that, less those of a run that transfers nothing: in runs of their own, since being
+//! counted slows a system call down.
 #![cfg(target_os = "linux")]
 #![expect(clippy::expect_used, clippy::panic, reason = "an example ends at the first thing that goes wrong")]
 
@@ -37,17 +38,19 @@ fn main() {
     }
     let mut series = Vec::new();
     for scenario in Scenario::ALL.into_iter().filter(|scenario| options.wants(*scenario)) {
-        let setup = BACKENDS.map(|backend| traced.then(|| measure(&options, scenario, backend, 0, true)));
+        let amount = options.amount(scenario);
+        let counted = |backend, amount| traced.then(|| measure(&options, scenario, backend, amount, true));
+        let counts = BACKENDS.map(|backend| counted(backend, 0).zip(counted(backend, amount)));
         let mut samples = BACKENDS.map(|_| Vec::new());
         for round in 0..options.number("rounds", 5) {
             for (backend, samples) in BACKENDS.iter().zip(&mut samples) {
-                let sample = measure(&options, scenario, backend, options.amount(scenario), traced);
+                let sample = measure(&options, scenario, backend, amount, false);
                 eprintln!("{} {backend} {round}: {:.3} s", scenario.name(), sample.number("seconds"));
                 samples.push(sample);
             }
         }
-        for ((backend, samples), setup) in BACKENDS.into_iter().zip(samples).zip(setup) {
-            series.push(Series { scenario, backend, samples, setup });
+        for ((backend, samples), counts) in BACKENDS.into_iter().zip(samples).zip(counts) {
+            series.push(Series { scenario, backend, samples, counts });
         }
     }
     if options.given.get("json").is_some_and(|given| given == "true") {

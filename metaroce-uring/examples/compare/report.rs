@@ -18,8 +18,8 @@ pub(crate) struct Series {
     pub(crate) scenario: Scenario,
     pub(crate) backend: &'static str,
     pub(crate) samples: Vec<Sample>,
-    /// A run that transferred nothing.
-    pub(crate) setup: Option<Sample>,
+    /// Runs in which the kernel counted system calls: one that transferred nothing, and one like the others.
+    pub(crate) counts: Option<(Sample, Sample)>,
 }
 
 /// A figure of a series: median, least, most.
@@ -74,9 +74,11 @@ impl Series {
     }
 
     /// System calls per unit, as the kernel counts.
-    fn traced(&self) -> Figure {
-        let setup = self.setup.as_ref().and_then(|setup| setup.traced_calls).unwrap_or(f64::NAN);
-        self.figure(|sample| (sample.traced_calls.unwrap_or(f64::NAN) - setup) / sample.units(self.scenario))
+    fn traced(&self) -> f64 {
+        let calls = self.counts.as_ref().and_then(|(setup, whole)| {
+            Some((whole.traced_calls? - setup.traced_calls?) / whole.units(self.scenario))
+        });
+        calls.unwrap_or(f64::NAN)
     }
 
     fn datagrams_per_call(&self) -> Figure {
@@ -108,19 +110,19 @@ pub(crate) fn table(series: &[Series]) -> String {
                 short(speed.most),
                 short(one.cpu().median),
                 short(calls.median),
-                short(one.traced().median),
+                short(one.traced()),
                 short(one.datagrams_per_call().median),
             );
         }
         if let [mio, uring] = pair {
-            let ratio = |of: fn(&Series) -> Figure| short(of(uring).median / of(mio).median);
+            let ratio = |of: fn(&Series) -> f64| short(of(uring) / of(mio));
             let _ = writeln!(
                 text,
                 "| {} | uring / mio | {} | {} | {} | {} | |",
                 mio.scenario.name(),
-                ratio(Series::speed),
-                ratio(Series::cpu),
-                ratio(Series::calls),
+                ratio(|series| series.speed().median),
+                ratio(|series| series.cpu().median),
+                ratio(|series| series.calls().median),
                 ratio(Series::traced),
             );
         }
@@ -140,7 +142,7 @@ pub(crate) fn json(series: &[Series]) -> Value {
             "speed": figure(series.speed()),
             "cpu_us_per_unit": figure(series.cpu()),
             "system_calls_per_unit": figure(series.calls()),
-            "system_calls_per_unit_by_tracepoint": figure(series.traced()),
+            "system_calls_per_unit_by_tracepoint": series.traced(),
             "datagrams_per_call": figure(series.datagrams_per_call()),
             "samples": series.samples.iter().map(|sample| &sample.values).collect::<Vec<_>>(),
         })

@@ -59,7 +59,7 @@ pub(crate) fn run(backend: &str, options: &Options) -> Value {
             uring.sq_poll_idle = (idle_ms > 0).then(|| Duration::from_millis(idle_ms));
             uring.receive_buffers =
                 u16::try_from(options.number("buffers", 0)).ok().filter(|count| *count > 0);
-            uring.submit_bytes = usize::try_from(options.number("submit", 256 << 10)).expect("fits");
+            uring.submit_bytes = usize::try_from(options.number("submit", 128 << 10)).expect("fits");
             uring
         }),
         other => panic!("no backend {other}"),
@@ -151,9 +151,14 @@ impl<B: OpenBackend> Client<B> {
                     Err(error) => panic!("{error}"),
                 }
             }
-            if let Some(Event::Completion(completion)) = self.handle.wait_event(PATIENCE).expect("waited") {
-                assert_eq!(completion.status, Status::Success);
-                completed += 1;
+            let mut next = self.handle.wait_event(PATIENCE).expect("waited");
+            // All that are there, so that posting goes in batches too.
+            while let Some(event) = next {
+                if let Event::Completion(completion) = event {
+                    assert_eq!(completion.status, Status::Success);
+                    completed += 1;
+                }
+                next = self.handle.driver_mut().poll_event();
             }
         }
         count * message

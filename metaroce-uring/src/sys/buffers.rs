@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::opcode::RecvMsgMulti;
 use io_uring::types::{BufRingEntry, RecvMsgOut};
 use libc::c_int;
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use metaroce_mio::sys::linux::{CONTROL_BYTES, parse_message};
 use metaroce_mio::sys::{Received, SEND_BYTES_MAX};
 
@@ -33,7 +33,7 @@ impl Buffers {
     pub(crate) fn register(ring: &Ring, count: u16, payload_bytes: usize) -> io::Result<Self> {
         let buffer_bytes = (HEAD_BYTES + payload_bytes).next_multiple_of(ALIGNMENT);
         let entries = MmapOptions::new().len(usize::from(count) * size_of::<BufRingEntry>()).map_anon()?;
-        let memory = MmapOptions::new().len(usize::from(count) * buffer_bytes).map_anon()?;
+        let memory = map_memory(usize::from(count) * buffer_bytes)?;
         // SAFETY: a `msghdr` of zeros is a valid value.
         let mut message: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
         message.msg_namelen = NAME_BYTES;
@@ -79,6 +79,11 @@ impl Buffers {
         Some((message, payload))
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.into()
+    }
+
     /// Gives a buffer back; the kernel learns of it with the next [`publish`](Self::publish).
     pub(crate) fn give_back(&mut self, buffer: u16) {
         if buffer < self.count {
@@ -116,6 +121,18 @@ impl Buffers {
     }
 }
 
+/// Memory that both the kernel and the driver go through again and again: in huge pages, which spare misses of the
+/// address cache, if it is large enough to deserve one.
+fn map_memory(bytes: usize) -> io::Result<MmapMut> {
+    if bytes < HUGE_PAGES_FROM {
+        return MmapOptions::new().len(bytes).map_anon();
+    }
+    let memory = MmapOptions::new().len(bytes.next_multiple_of(HUGE_PAGE_BYTES)).map_anon()?;
+    // A kernel without huge pages says so, which changes nothing.
+    let _ = memory.advise(Advice::HugePage);
+    Ok(memory)
+}
+
 /// The group of the provided buffers.
 const GROUP: u16 = 1;
 
@@ -130,3 +147,7 @@ const HEAD_BYTES: usize = 16 + NAME_BYTES as usize + CONTROL_BYTES;
 
 /// Buffers start at the lines of the processor's cache.
 const ALIGNMENT: usize = 64;
+
+/// Sizes from which on a huge page is asked for, and the size of one on most processors.
+const HUGE_PAGES_FROM: usize = 256 << 10;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
