@@ -4,14 +4,16 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use metaroce_core::Instant;
-use metaroce_core::congestion::{CongestionControl, EcnAimd, Feedback, PathWindow, WindowBounds};
+use metaroce_core::congestion::{
+    CongestionControl, DelayTarget, EcnAimd, Feedback, PathWindow, WindowBounds,
+};
 
 const STEPS_MAX: usize = 300;
 /// Round trips of clean feedback after which a window must have room for a few packets again.
 const RECOVERY_ROUNDS: usize = 10_000;
 
 /// All algorithms that come with the core.
-const ALGORITHMS: [&dyn CongestionControl; 1] = [&EcnAimd];
+const ALGORITHMS: [&dyn CongestionControl; 2] = [&EcnAimd, &DelayTarget];
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
 struct Setting {

@@ -1,5 +1,6 @@
 //! The default: AIMD on the fraction of marked packets (DCTCP, RFC 8257), with delay as a mark where there is no ECN.
 
+use super::growth::{RecentLoss, additive};
 use super::{CongestionControl, Feedback, PathWindow, WindowBounds};
 use crate::time::Instant;
 
@@ -16,11 +17,6 @@ pub struct EcnAimd;
 const ONE: u64 = 1 << 16;
 /// Packets that a period has at least.
 const PERIOD_PACKETS: u64 = 4;
-/// Packets over which loss is looked at, at most and at least.
-const RECENT_PACKETS: u64 = 256;
-const RECENT_PACKETS_MIN: u64 = 64;
-/// A connection grows by this part of the product of rate and base RTT in each RTT.
-const GROWTH_DIVISOR: u64 = 16;
 /// Packets of the window after a retransmission timeout.
 const TIMEOUT_PACKETS: u64 = 2;
 
@@ -32,17 +28,16 @@ struct Memo {
     period_start: u64,
     packets: u64,
     marked: u64,
-    /// Packets judged lately, the lost ones included, and those: both halve at 256.
-    recent: u64,
-    recent_lost: u64,
+    recent: RecentLoss,
     /// 0 while growing by what is delivered, 1 after the first mark.
     settled: u64,
 }
 
 impl Memo {
     fn load(window: &PathWindow) -> Self {
-        let [alpha, period_start, packets, marked, recent, recent_lost, settled, _] = window.scratch;
-        Self { alpha, period_start, packets, marked, recent, recent_lost, settled }
+        let [alpha, period_start, packets, marked, recent, lost, settled, _] = window.scratch;
+        let recent = RecentLoss { packets: recent, lost };
+        Self { alpha, period_start, packets, marked, recent, settled }
     }
 
     fn store(self, window: &mut PathWindow) {
@@ -51,8 +46,8 @@ impl Memo {
             self.period_start,
             self.packets,
             self.marked,
-            self.recent,
-            self.recent_lost,
+            self.recent.packets,
+            self.recent.lost,
             self.settled,
             0,
         ];
@@ -71,22 +66,13 @@ impl CongestionControl for EcnAimd {
         let packets = u64::from(feedback.packets);
         memo.packets += packets;
         memo.marked += if delayed { packets } else { u64::from(feedback.marked) };
-        memo.recent += packets + u64::from(feedback.lost);
-        memo.recent_lost += u64::from(feedback.lost);
-        while memo.recent > RECENT_PACKETS {
-            memo.recent /= 2;
-            memo.recent_lost /= 2;
-        }
+        memo.recent.count(feedback);
         if memo.marked == 0 && feedback.window_limited {
             //= MR-CC-5
             let step = if memo.settled == 0 {
                 feedback.delivered_bytes
             } else {
-                // For all paths together: alone, each would take a share of its own.
-                //= MR-CC-6
-                let whole = feedback.connection_window_bytes.max(window.window_bytes).max(1);
-                (growth(feedback, bounds) * feedback.delivered_bytes / whole)
-                    .min(feedback.delivered_bytes / 4)
+                additive(window.window_bytes, feedback, bounds)
             };
             window.window_bytes = window.window_bytes.saturating_add(step).min(bounds.window_bytes_max);
         }
@@ -101,8 +87,8 @@ impl CongestionControl for EcnAimd {
     fn on_repath(&self, window: &mut PathWindow, _bounds: &WindowBounds) {
         // It goes on as before, in small steps: its siblings know the fabric.
         let Memo { period_start, settled, .. } = Memo::load(window);
-        Memo { alpha: 0, period_start, packets: 0, marked: 0, recent: 0, recent_lost: 0, settled }
-            .store(window);
+        let recent = RecentLoss::default();
+        Memo { alpha: 0, period_start, packets: 0, marked: 0, recent, settled }.store(window);
     }
 
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
@@ -114,23 +100,11 @@ impl CongestionControl for EcnAimd {
     }
 }
 
-/// Bytes by which a connection grows per RTT after the first mark: one packet, or 1/16 of the product of rate and base
-/// RTT if that is more.
-fn growth(feedback: &Feedback, bounds: &WindowBounds) -> u64 {
-    // kbit/s × ns ÷ 8 × 10^6 is bytes.
-    let product = u64::from(bounds.rate_kbps).saturating_mul(feedback.rtt_ns_base) / 8_000_000;
-    (product / GROWTH_DIVISOR).max(bounds.packet_bytes)
-}
-
 /// Updates alpha from the period's counts, cuts the window if it was marked, and clears the counts.
 fn end_period(memo: &mut Memo, window: &mut PathWindow, delayed: bool) {
-    //= MR-CC-8
     //= MR-CC-2
-    let known = memo.recent >= RECENT_PACKETS_MIN;
-    let heavy_loss =
-        known && (memo.recent_lost * 4 > memo.recent || (delayed && memo.recent_lost * 16 > memo.recent));
     let judged = memo.packets.max(1);
-    let marked = if heavy_loss { judged } else { memo.marked };
+    let marked = if memo.recent.is_heavy(delayed) { judged } else { memo.marked };
     let fraction = (marked * ONE / judged).min(ONE);
     memo.alpha = memo.alpha - memo.alpha / 16 + fraction / 16;
     if marked > 0 {

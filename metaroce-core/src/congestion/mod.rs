@@ -1,10 +1,13 @@
-//! Congestion control: a trait of events and decisions, and the default algorithm.
+//! Congestion control: a trait of events and decisions, the default algorithm, and one on delay alone.
 //!
 //! An algorithm has no state of its own: what it remembers of a path lies in a [`PathWindow`], owned by the path.
 //! So one algorithm object serves every connection, and a `static` will do.
 
+mod delay;
 mod ecn;
+mod growth;
 
+pub use delay::DelayTarget;
 pub use ecn::EcnAimd;
 
 use crate::time::Instant;

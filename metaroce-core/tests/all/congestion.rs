@@ -1,7 +1,8 @@
-//! Windows of a whole connection: shared growth, idle restart, and less than one packet per round trip.
+//! Windows of a whole connection: shared growth, idle restart, less than one packet per round trip, other algorithms.
 
 use crate::common::*;
 use metaroce_conformance::{Faults, Network};
+use metaroce_core::congestion::{CongestionControl, DelayTarget, Feedback, PathWindow, WindowBounds};
 use metaroce_core::{ConnectionHandle, HeapStorage, PathId};
 
 type Net = Network<HeapStorage>;
@@ -50,5 +51,59 @@ fn a_connection_that_is_always_marked_sends_less_than_one_packet_per_round_trip(
     assert!(after > before, "it goes on all the same");
     // Marks end: it recovers.
     net.faults.marking = 0;
+    all_good(&wait(&mut net, 0, 1));
+}
+
+/// On the same line, with every packet marked: the default stops at a fraction of a packet, delay alone does not care.
+#[test]
+fn another_algorithm_decides_by_delay_alone() {
+    let faults = Faults { marking: 1_000_000, byte_ps: 80, delay_ns: 50_000, ..Faults::NONE };
+    let mut net = network_with(3, faults, |config| {
+        config.congestion = &DelayTarget;
+        config.delay_target_ns = 50_000;
+    });
+    let [connection, _] = connect(&mut net);
+    let start = net.now();
+    write(&mut net, connection, 1, 16 << 20);
+    let mut most = 0;
+    let done = net.run_until(SECOND, |net| {
+        let stats = net.hosts[0].endpoint.connection_stats(connection).unwrap();
+        most = most.max(stats.bytes_in_flight);
+        stats.bytes_in_flight == 0 && stats.bytes_sent >= 16 << 20
+    });
+    assert!(done, "it goes on for ever");
+    // 12.5 GB/s and 100 µs hold 1.25 MB; the target of one path after the other adds up to twice 50 µs to it.
+    assert!(most < 3 << 20, "{most} bytes in flight");
+    let took = net.now().since(start);
+    all_good(&wait(&mut net, 0, 1));
+    assert!(took < 4 * MS, "16 MiB take 1.3 ms at the rate of the line: {took} ns");
+}
+
+/// As a user of the crate would write one: two packets on each path, come what may.
+struct TwoPackets;
+
+impl CongestionControl for TwoPackets {
+    fn on_start(&self, window: &mut PathWindow, bounds: &WindowBounds) {
+        window.window_bytes = 2 * bounds.packet_bytes;
+    }
+    fn on_feedback(&self, window: &mut PathWindow, _: &Feedback, bounds: &WindowBounds) {
+        window.window_bytes = 2 * bounds.packet_bytes;
+        window.scratch[0] += 1;
+    }
+    fn on_timeout(&self, _: &mut PathWindow, _: &WindowBounds) {}
+}
+
+#[test]
+fn an_algorithm_of_the_users_own_sets_the_windows() {
+    let mut net = network_with(4, Faults { loss: 10_000, ..Faults::NONE }, |config| {
+        config.congestion = &TwoPackets;
+    });
+    let [connection, _] = connect(&mut net);
+    write(&mut net, connection, 1, 4 << 20);
+    net.run_for(5 * MS);
+    let windows = windows(&mut net, connection);
+    assert!(windows.iter().all(|bytes| (2_000..=2 * 9_100).contains(bytes)), "{windows:?}");
+    let in_flight = net.hosts[0].endpoint.connection_stats(connection).unwrap().bytes_in_flight;
+    assert!(in_flight <= windows.iter().sum(), "{in_flight}");
     all_good(&wait(&mut net, 0, 1));
 }

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use metaroce_core::congestion::{DelayTarget, EcnAimd};
 use metaroce_core::{Config, RegionKey};
 
 use super::limits::limits;
 use super::{
-    EventKind, EventSpec, FabricKind, FabricSpec, FaultSpec, ScenarioError, Spec, TransportKind,
-    TransportSpec, WorkloadKind, WorkloadSpec,
+    CongestionKind, EventKind, EventSpec, FabricKind, FabricSpec, FaultSpec, ScenarioError, Spec,
+    TransportKind, TransportSpec, WorkloadKind, WorkloadSpec,
 };
 use crate::sim::clock::Clocks;
 use crate::sim::fabric::{Action, Scheduled};
@@ -224,6 +225,10 @@ fn config(fabric: &FabricSpec, wanted: &TransportSpec) -> Config {
         base.window_bytes_max
     };
     Config {
+        congestion: match wanted.congestion {
+            CongestionKind::Ecn => &EcnAimd,
+            CongestionKind::Delay => &DelayTarget,
+        },
         checksum_wanted: wanted.checksums,
         mtu_bytes: wanted.mtu_bytes,
         paths_per_plane: wanted.paths,

@@ -121,12 +121,25 @@ pub enum TransportKind {
     Spray,
 }
 
+/// Congestion controls of the core.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionKind {
+    /// AIMD on congestion marks: the default of the core.
+    #[default]
+    Ecn,
+    /// Windows that hold the queueing delay at a target.
+    Delay,
+}
+
 /// A transport.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransportSpec {
     /// Which.
     pub kind: TransportKind,
+    /// Congestion control of `metaroce`.
+    pub congestion: CongestionKind,
     /// Paths of a connection.
     pub paths: u8,
     /// Largest UDP payload, bytes.
@@ -153,6 +166,7 @@ impl Default for TransportSpec {
     fn default() -> Self {
         Self {
             kind: TransportKind::Metaroce,
+            congestion: CongestionKind::Ecn,
             paths: 8,
             mtu_bytes: 4_176,
             burst_packets: 1,
