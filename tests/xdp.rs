@@ -104,6 +104,25 @@ fn files_go_between_an_xdp_end_and_a_mio_end() {
     }
 }
 
+#[cfg(feature = "uring")]
+#[test]
+fn files_go_between_an_xdp_end_and_an_io_uring_end() {
+    const URING: [&str; 2] = ["--backend", "uring"];
+    let Some(setup) = Setup::new("files_go_between_an_xdp_end_and_an_io_uring_end") else { return };
+    if let Err(error) = metaroce::uring::check() {
+        return support::skip("files_go_between_an_xdp_end_and_an_io_uring_end", &error.to_string());
+    }
+    for attach in ["native", "generic"] {
+        let server = setup.serve(&with(attach));
+        setup.there_and_back(&URING, "8");
+        drop(server);
+        let server = setup.serve(&URING);
+        setup.there_and_back(&with(attach), "8");
+        // Killed, it would leave its port to a ring that the kernel takes down in its own time.
+        assert!(server.interrupt(LIMIT).success());
+    }
+}
+
 #[test]
 fn losses_on_every_plane_are_survived() {
     let Some(setup) = Setup::new("losses_on_every_plane_are_survived") else { return };
