@@ -90,7 +90,9 @@ pub(crate) fn snapshot(view: &mut View<'_>, now: Instant, connection: Idx<Connec
 /// Has an acknowledgement go at once, of whatever path was heard of last.
 pub(crate) fn acknowledge_now(view: &mut View<'_>, connection: Idx<Connection>) {
     let owner = view.connections.at_mut(connection);
-    if owner.paths.count > 0 && owner.takes_packets() {
+    //= MR-HS-21
+    // Nothing but its ACCEPT goes to an address that is not verified.
+    if owner.paths.count > 0 && owner.takes_packets() && owner.unverified.is_none() {
         owner.paths.due |= if owner.paths.pending == 0 { 1 } else { owner.paths.pending };
         view.mark_ready(connection);
     }

@@ -218,6 +218,37 @@ fn unverified_address_never_gets_more_bytes_than_came_from_it() {
     }
 }
 
+/// Fuzzing found this: connections that open bring news of the start allowance, and the ACK that carries it went to all.
+#[test]
+//= MR-HS-21 test
+fn news_of_the_start_allowance_does_not_go_to_an_unverified_address() {
+    let mut net = network(7, Faults::NONE);
+    let victim: Rc<Cell<Option<u32>>> = Rc::default();
+    let told = Rc::new(Cell::new(0));
+    let (id, count) = (Rc::clone(&victim), Rc::clone(&told));
+    net.filter = Some(Box::new(move |from, transmit| {
+        let (base, body) = Base::parse(transmit.header()).unwrap();
+        if let (0, Ok((Control::Connect(connect), _))) = (from, Control::parse(body)) {
+            // The first comes in, and whoever sent it says nothing more.
+            let first = id.get().is_none();
+            id.set(id.get().or(Some(connect.connection.0)));
+            return !first && id.get() == Some(connect.connection.0);
+        }
+        let to_victim = from == 1 && id.get() == Some(base.connection.0);
+        count.set(count.get() + usize::from(to_victim && base.kind != PacketType::Control));
+        to_victim
+    }));
+    start(&mut net, b"");
+    let theirs = incoming(&mut net);
+    let now = net.now();
+    net.hosts[1].endpoint.accept(now, theirs, ProtectionDomain(0), b"").unwrap();
+    for _ in 0..6 {
+        connect(&mut net);
+    }
+    net.run_for(SECOND / 2);
+    assert_eq!(told.get(), 0, "packets besides CONTROL to an address that is not verified");
+}
+
 /// Random and truncated packets, and real ones to unknown ids.
 #[test]
 //= MR-HS-2, MR-CLS-13 test
