@@ -1,7 +1,7 @@
 //! DATAGRAM: unreliable, one packet, no CSN.
 
 use crate::connection::Connection;
-use crate::connection::output::{Sink, address, base, path_for, record};
+use crate::connection::output::{Sink, address, base, pace, path_for, record};
 use crate::event::{Event, Status};
 use crate::ids::{Csn, Msn, ReceiveIndex, StreamId};
 use crate::path::Transmission;
@@ -64,6 +64,7 @@ pub(crate) fn send(
         return false;
     }
     record(view, now, connection, at, transmission);
+    pace(view, now, at, transmission.bytes);
     let owner = view.connections.at_mut(connection);
     owner.queued_bytes = owner.queued_bytes.saturating_sub(u64::from(work.length));
     owner.stats.packets_sent += 1;

@@ -48,6 +48,8 @@ enum Start {
     Idle,
     /// The peer was told that there is something, and has to say how much may go; at the latest then a packet goes.
     Asking { until: Instant },
+    /// One packet went on trust: the next waits for what the peer says.
+    Alone,
     /// Data flows.
     Running,
 }
@@ -84,6 +86,11 @@ impl Outflows {
             return Instant::ZERO;
         }
         self.planes.get(usize::from(plane)).map_or(Instant::ZERO, |flow| flow.next_at)
+    }
+
+    /// Whether the one packet that may go unasked has gone, and no share came yet.
+    pub(crate) fn waits_for_share(&self) -> bool {
+        self.start == Start::Alone
     }
 
     /// A packet went; whether anything is left to send.
@@ -142,7 +149,7 @@ pub(crate) fn on_share(
         path.timeouts.probe_owed = true;
     }
     flow.on_share(now, u64::from(share_kbps), rtt_ns, interval_ns);
-    if let Start::Asking { .. } = owner.outflows.start {
+    if let Start::Asking { .. } | Start::Alone = owner.outflows.start {
         owner.outflows.start = Start::Running;
     }
 }
@@ -158,10 +165,12 @@ pub(crate) fn start(view: &mut View<'_>, now: Instant, connection: Idx<Connectio
         super::paths::restart(view, now, connection, first);
         let packet_bytes = u64::from(view.connections.at(connection).paths.payload_bytes);
         //= MR-CC-14
-        if start_bytes(view.connections.at(connection), view.config) < packet_bytes
-            && bytes > UNANNOUNCED_BYTES
-        {
-            announce(view, now, connection);
+        if start_bytes(view.connections.at(connection), view.config) < packet_bytes {
+            if bytes > UNANNOUNCED_BYTES {
+                announce(view, now, connection);
+            } else {
+                view.connections.at_mut(connection).outflows.start = Start::Alone;
+            }
         }
     }
     let flows = &mut view.connections.at_mut(connection).outflows;
@@ -169,7 +178,7 @@ pub(crate) fn start(view: &mut View<'_>, now: Instant, connection: Idx<Connectio
     if now < until && bytes > UNANNOUNCED_BYTES {
         return false;
     }
-    flows.start = Start::Running;
+    flows.start = Start::Alone;
     true
 }
 
@@ -177,7 +186,7 @@ fn is_idle(view: &View<'_>, now: Instant, connection: Idx<Connection>) -> bool {
     let owner = view.connections.at(connection);
     match owner.outflows.start {
         Start::Idle => true,
-        Start::Asking { .. } => false,
+        Start::Asking { .. } | Start::Alone => false,
         // Who waits for a small window is not idle.
         Start::Running if !owner.outflows.drained => false,
         Start::Running => {

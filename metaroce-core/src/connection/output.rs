@@ -224,6 +224,10 @@ fn fill_new(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, sink
     if !owner.outbound.has_room(&view.packets) {
         return false;
     }
+    //= MR-CC-14
+    if owner.outflows.waits_for_share() && !owner.outbound.packets.is_empty() {
+        return false;
+    }
     let Some(work) = next_work(view, now, connection) else { return false };
     if view.connections.at(connection).outbound.packets.is_empty()
         && !outflow::start(view, now, connection, u64::from(work_left(view.works.at(work))))
@@ -344,6 +348,7 @@ fn send_packet(
     let drained = !owner.has_data();
     owner.outflows.on_data(drained);
     record(view, now, connection, at, Transmission { packet, ..transmission });
+    pace(view, now, at, transmission.bytes);
     let stats = &mut view.connections.at_mut(connection).stats;
     stats.packets_sent += 1;
     stats.bytes_sent += u64::from(if entry.void { 0 } else { entry.sent });
@@ -446,6 +451,19 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
     }
 }
 
+/// After data of `bytes` on a path whose window holds less, the next waits in proportion. A PROBE makes nobody wait:
+/// whoever asked for leave to start may start when it has it.
+pub(crate) fn pace(view: &mut View<'_>, now: Instant, at: Idx<Path>, bytes: u16) {
+    let path = view.paths.at_mut(at);
+    let bytes = u64::from(bytes);
+    if path.window.window_bytes < bytes {
+        //= MR-CC-12
+        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+        let interval = rtt.saturating_mul(bytes) / path.window.window_bytes.max(1);
+        path.sending.pace_until = now.after(interval);
+    }
+}
+
 /// Enters a transmission into its path, and arms the path's timers.
 pub(crate) fn record(
     view: &mut View<'_>,
@@ -463,12 +481,6 @@ pub(crate) fn record(
     }
     path.sending.last_sent = now;
     let bytes = u64::from(transmission.bytes);
-    if path.window.window_bytes < bytes {
-        //= MR-CC-12
-        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
-        let interval = rtt.saturating_mul(bytes) / path.window.window_bytes.max(1);
-        path.sending.pace_until = now.after(interval);
-    }
     if !transmission.rescued {
         path.sending.inflight_bytes += u64::from(transmission.bytes);
     }
