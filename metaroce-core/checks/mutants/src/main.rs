@@ -6,21 +6,24 @@
 //! `const fn` and without values of types that this program does not know how to make.
 //!
 //! ```sh
-//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [FILE_PART…]
+//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [--minutes N] [FILE_PART…]
 //! ```
-//! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a part of their path; `--sample` takes so many mutants of each.
+//! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a
+//! part of their path; `--sample` takes so many mutants of all of them, by chance; after `--minutes` no other is begun.
 
 mod instrument;
 mod measure;
 mod tree;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 fn main() -> anyhow::Result<()> {
     let mut sample = usize::MAX;
     let mut seed = 1_u64;
+    let mut minutes = u64::MAX / 60;
     let mut list = false;
     let mut parts = Vec::new();
     let mut arguments = std::env::args().skip(1);
@@ -29,6 +32,7 @@ fn main() -> anyhow::Result<()> {
         match argument.as_str() {
             "--sample" => sample = usize::try_from(number()?)?,
             "--seed" => seed = number()?,
+            "--minutes" => minutes = number()?,
             "--list" => list = true,
             other if other.starts_with('-') => bail!("unknown option {other}"),
             part => parts.push(part.to_owned()),
@@ -49,5 +53,5 @@ fn main() -> anyhow::Result<()> {
     let tests = measure::Tests::build(&tree)?;
     println!("{} tests, {:.0} s one by one", tests.all.len(), tests.seconds());
     let chosen = measure::choose(&mutants, &parts, sample, seed);
-    measure::run(&tree, &tests, &chosen)
+    measure::run(&tree, &tests, &chosen, Duration::from_secs(minutes * 60))
 }

@@ -1,12 +1,14 @@
 //! Runs the tests: once to learn which reach which mutant, then for each mutant until one fails.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 
 use crate::instrument::Mutant;
 use crate::tree::Tree;
@@ -33,6 +35,7 @@ impl Tests {
             .env("CARGO_TARGET_DIR", tree.root.join("target"))
             .args(["test", "-p", "metaroce-core", "--lib", "--test", "all", "--no-run"])
             .args(["--config", "profile.test.debug=false", "--config", "profile.test.incremental=false"])
+            .args(["--config", "profile.test.opt-level=2", "--config", "profile.test.codegen-units=16"])
             .args(["--message-format", "json-diagnostic-short"])
             .stderr(Stdio::inherit())
             .output()?;
@@ -40,7 +43,7 @@ impl Tests {
         for line in String::from_utf8(output.stdout)?.lines() {
             let message: serde_json::Value = serde_json::from_str(line)?;
             if let Some(rendered) =
-                message["message"]["rendered"].as_str().filter(|text| text.starts_with("error"))
+                message["message"]["rendered"].as_str().filter(|text| text.contains("error"))
             {
                 eprintln!("{rendered}");
             }
@@ -49,15 +52,20 @@ impl Tests {
             }
         }
         ensure!(output.status.success(), "the instrumented core does not build");
-        let mut all = Vec::new();
+        let mut names = Vec::new();
         for binary in binaries {
             let listed = Command::new(&binary).args(["--list", "--format", "terse"]).output()?;
             for line in String::from_utf8(listed.stdout)?.lines() {
                 if let Some(name) = line.strip_suffix(": test") {
-                    all.extend(record(tree, &binary, name)?);
+                    names.push((binary.clone(), name.to_owned()));
                 }
             }
         }
+        let mut all: Vec<Test> =
+            side_by_side(&names, |number, (binary, name)| record(tree, number, binary, name))?
+                .into_iter()
+                .flatten()
+                .collect();
         all.sort_by_key(|test| test.time);
         Ok(Self { all })
     }
@@ -68,66 +76,112 @@ impl Tests {
     }
 }
 
-fn command(tree: &Tree, binary: &Path, names: &[&str]) -> Command {
-    let mut command = Command::new(binary);
-    command
-        .current_dir(tree.root.join("metaroce-core"))
-        .args(["--exact", "--quiet", "--test-threads", "1"])
-        .args(names)
-        .env("RUST_BACKTRACE", "0")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
+/// How a run of one test ended.
+enum End {
+    Passed,
+    Failed,
+    /// Stopped, as it had used up its time.
+    TooLong,
 }
 
-/// A test that takes longer than this is left out: the share that is caught is then a lower bound.
-const LONGEST: Duration = Duration::from_secs(20);
-
-fn record(tree: &Tree, binary: &Path, name: &str) -> anyhow::Result<Option<Test>> {
-    let file = tree.root.join("record");
-    let _ = std::fs::remove_file(&file);
-    let start = Instant::now();
-    let mut child = command(tree, binary, &[name]).env("MUTANT_RECORD", &file).spawn()?;
-    let Some(success) = wait(&mut child, start + LONGEST)? else {
-        println!("left out, since it takes too long: {name}");
-        return Ok(None);
+/// Runs one test for so many seconds of CPU time at most, and tells how much it took. Not by the clock: others may be
+/// using the machine.
+fn execute(
+    tree: &Tree,
+    binary: &Path,
+    name: &str,
+    seconds: u64,
+    environment: (&str, &OsStr),
+) -> anyhow::Result<(End, Duration)> {
+    let script = r#"ulimit -t "$1" -v 8388608; shift; "$@" >/dev/null 2>&1; code=$?; times; exit "$code""#;
+    let output = Command::new("bash")
+        .current_dir(tree.root.join("metaroce-core"))
+        .args(["-c", script, "bash", &seconds.to_string()])
+        .arg(binary)
+        .args(["--exact", "--quiet", "--test-threads", "1", name])
+        .env("RUST_BACKTRACE", "0")
+        .env(environment.0, environment.1)
+        .stderr(Stdio::null())
+        .output()
+        .context("a test does not start")?;
+    let text = String::from_utf8(output.stdout)?;
+    let time = text.lines().last().unwrap_or_default().split_whitespace().filter_map(duration).sum();
+    let end = match output.status.code() {
+        Some(0) => End::Passed,
+        // Signals that the shell reports: SIGXCPU, and SIGKILL, which follows it.
+        Some(152 | 137) => End::TooLong,
+        _ => End::Failed,
     };
-    ensure!(success, "{name} fails without a mutant");
-    let time = start.elapsed();
+    Ok((end, time))
+}
+
+/// Reads `1m2.345s`.
+fn duration(text: &str) -> Option<Duration> {
+    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+    Some(
+        Duration::from_secs(minutes.parse::<u64>().ok()? * 60)
+            + Duration::from_secs_f64(seconds.parse().ok()?),
+    )
+}
+
+/// A test that takes more CPU time than this is left out: the share that is caught is then a lower bound.
+const LONGEST_SECONDS: u64 = 6;
+
+fn record(tree: &Tree, number: usize, binary: &Path, name: &str) -> anyhow::Result<Option<Test>> {
+    let file = tree.root.join(format!("record.{number}"));
+    let _ = std::fs::remove_file(&file);
+    let (end, time) = execute(tree, binary, name, LONGEST_SECONDS, ("MUTANT_RECORD", file.as_os_str()))?;
     let reaches = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    match end {
+        End::Passed => {}
+        End::Failed => bail!("{name} fails without a mutant"),
+        End::TooLong => {
+            println!("left out, since it takes too long: {name}");
+            return Ok(None);
+        }
+    }
     let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
     Ok(Some(Test { binary: binary.to_owned(), name: name.to_owned(), time, reaches }))
 }
 
-/// Whether a test succeeded; none if it did not end in time, and was killed.
-fn wait(child: &mut Child, limit: Instant) -> anyhow::Result<Option<bool>> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.success()));
+/// How many run at once.
+const AT_ONCE: usize = 2;
+
+/// Does something with each item, `AT_ONCE` at a time, and returns the results in the order of the items.
+fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(usize, &T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let worker = || -> anyhow::Result<Vec<(usize, R)>> {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return Ok(done) };
+            done.push((number, work(number, item)?));
         }
-        if Instant::now() > limit {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
+    };
+    let mut done = std::thread::scope(|scope| -> anyhow::Result<Vec<(usize, R)>> {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| anyhow!("a worker died"))??);
         }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        Ok(all)
+    })?;
+    done.sort_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-/// The mutants of the files whose path contains one of `parts`, `sample` of each file at most, by chance.
+/// `sample` mutants, by chance, of all those in files whose path contains one of `parts`.
 pub fn choose(mutants: &[Mutant], parts: &[String], sample: usize, seed: u64) -> Vec<Mutant> {
-    let mut by_file: BTreeMap<&str, Vec<(u64, &Mutant)>> = BTreeMap::new();
-    for mutant in mutants {
-        if parts.is_empty() || parts.iter().any(|part| mutant.file.contains(part.as_str())) {
-            by_file.entry(&mutant.file).or_default().push((mix(seed, mutant.number.into()), mutant));
-        }
-    }
-    let mut chosen = Vec::new();
-    for of_file in by_file.values_mut() {
-        of_file.sort_by_key(|(order, _)| *order);
-        chosen.extend(of_file.iter().take(sample).map(|(_, mutant)| (*mutant).clone()));
-    }
-    chosen
+    let asked =
+        |mutant: &&Mutant| parts.is_empty() || parts.iter().any(|part| mutant.file.contains(part.as_str()));
+    let mut chosen: Vec<&Mutant> = mutants.iter().filter(asked).collect();
+    println!("{} mutants in these files", chosen.len());
+    chosen.sort_by_key(|mutant| mix(seed, mutant.number.into()));
+    chosen.into_iter().take(sample).cloned().collect()
 }
 
 /// SplitMix64.
@@ -146,12 +200,14 @@ enum Outcome {
     Unreached,
 }
 
-/// Tries each mutant, prints what became of it, and sums up by file.
-pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant]) -> anyhow::Result<()> {
-    let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-    for mutant in mutants {
+/// Tries each mutant, as far as `span` allows, prints what became of it, and sums up by file.
+pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant], span: Duration) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let outcomes = side_by_side(mutants, |_, mutant| {
+        if start.elapsed() > span {
+            return Ok(None);
+        }
         let outcome = try_one(tree, tests, mutant)?;
-        sums.entry(&mutant.file).or_default()[outcome as usize] += 1;
         let word = match outcome {
             Outcome::Caught => "caught",
             Outcome::TimedOut => "caught by time",
@@ -160,34 +216,58 @@ pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant]) -> anyhow::Result<()>
         };
         println!("{word}\t{mutant}");
         std::io::stdout().flush()?;
+        Ok(Some(outcome))
+    })?;
+    let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for (mutant, outcome) in mutants.iter().zip(outcomes) {
+        if let Some(outcome) = outcome {
+            sums.entry(&mutant.file).or_default()[outcome as usize] += 1;
+        }
     }
     println!(
         "\n| file | mutants | caught | of them by time | missed | unreached |\n|---|---|---|---|---|---|"
     );
-    for (file, [caught, late, missed, unreached]) in sums {
-        let all = caught + late + missed + unreached;
-        println!("| {file} | {all} | {} | {late} | {missed} | {unreached} |", caught + late);
+    let mut total = [0; 4];
+    for (file, counts) in sums {
+        for (sum, count) in total.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        print_row(file, counts);
     }
+    print_row("all", total);
+    let [caught, late, missed, unreached] = total;
+    let (low, high) = wilson(caught + late, caught + late + missed + unreached);
+    println!("\nshare caught, 95 % confidence interval: {:.1} % to {:.1} %", low * 100.0, high * 100.0);
     Ok(())
 }
 
+fn print_row(name: &str, [caught, late, missed, unreached]: [usize; 4]) {
+    let all = caught + late + missed + unreached;
+    println!("| {name} | {all} | {} | {late} | {missed} | {unreached} |", caught + late);
+}
+
+/// Wilson's score interval of a share, for 95 %.
+#[expect(clippy::cast_precision_loss, reason = "some thousands")]
+fn wilson(hits: usize, all: usize) -> (f64, f64) {
+    let (n, z) = (all as f64, 1.96_f64);
+    let share = hits as f64 / n;
+    let middle = share + z * z / (2.0 * n);
+    let half = z * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+    ((middle - half) / (1.0 + z * z / n), (middle + half) / (1.0 + z * z / n))
+}
+
 fn try_one(tree: &Tree, tests: &Tests, mutant: &Mutant) -> anyhow::Result<Outcome> {
-    let reaching: Vec<_> = tests.all.iter().filter(|test| test.reaches.contains(&mutant.number)).collect();
-    if reaching.is_empty() {
-        return Ok(Outcome::Unreached);
-    }
-    for test in reaching {
-        let mut child = command(tree, &test.binary, &[&test.name])
-            .env("MUTANT", mutant.number.to_string())
-            .spawn()
-            .context("a test does not start")?;
-        // A mutant that loops is caught: generous, since others may be using the machine.
-        let limit = Instant::now() + test.time * 20 + Duration::from_secs(10);
-        match wait(&mut child, limit)? {
-            Some(true) => {}
-            Some(false) => return Ok(Outcome::Caught),
-            None => return Ok(Outcome::TimedOut),
+    let mut reached = false;
+    for test in tests.all.iter().filter(|test| test.reaches.contains(&mutant.number)) {
+        reached = true;
+        // A mutant that loops is caught.
+        let seconds = test.time.as_secs() * 10 + 3;
+        let number = mutant.number.to_string();
+        match execute(tree, &test.binary, &test.name, seconds, ("MUTANT", OsStr::new(&number)))?.0 {
+            End::Passed => {}
+            End::Failed => return Ok(Outcome::Caught),
+            End::TooLong => return Ok(Outcome::TimedOut),
         }
     }
-    Ok(Outcome::Missed)
+    Ok(if reached { Outcome::Missed } else { Outcome::Unreached })
 }

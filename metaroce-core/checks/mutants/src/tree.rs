@@ -1,5 +1,6 @@
 //! A copy of the workspace in which the core is instrumented.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,35 +9,54 @@ use anyhow::{Context, ensure};
 use crate::instrument::{Mutant, instrument};
 
 /// What the core gets: which mutant is alive, and in a recording run the numbers that were asked for.
+///
+/// It is asked on every path of the core, so that the answer must cost one load and one comparison.
 const SWITCH: &str = r#"
 #[doc(hidden)]
 #[allow(warnings, clippy::all, clippy::pedantic)]
 pub(crate) mod mutant_switch {
     extern crate std;
     use std::io::Write;
-    use std::sync::LazyLock;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    static ALIVE: LazyLock<u32> =
-        LazyLock::new(|| std::env::var("MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0));
-    static RECORD: LazyLock<Option<std::sync::Mutex<std::fs::File>>> = LazyLock::new(|| {
-        let path = std::env::var_os("MUTANT_RECORD")?;
-        Some(std::sync::Mutex::new(std::fs::File::options().create(true).append(true).open(path).ok()?))
-    });
-    static SEEN: [AtomicBool; 8192] = [const { AtomicBool::new(false) }; 8192];
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+    const UNKNOWN: u32 = u32::MAX;
+    const RECORDING: u32 = u32::MAX - 1;
+    static ALIVE: AtomicU32 = AtomicU32::new(UNKNOWN);
+    static RECORD: Mutex<Option<std::fs::File>> = Mutex::new(None);
+    static SEEN: [AtomicBool; 16384] = [const { AtomicBool::new(false) }; 16384];
+    #[inline]
     pub(crate) fn mutant(number: u32) -> bool {
-        if let Some(file) = &*RECORD
-            && !SEEN[number as usize].load(Relaxed)
-            && !SEEN[number as usize].swap(true, Relaxed)
-        {
-            let _ = std::writeln!(file.lock().unwrap(), "{number}");
+        let alive = ALIVE.load(Relaxed);
+        if alive < RECORDING { alive == number } else { slow(alive, number) }
+    }
+    #[cold]
+    #[inline(never)]
+    fn slow(mut alive: u32, number: u32) -> bool {
+        if alive == UNKNOWN {
+            let mut record = RECORD.lock().unwrap();
+            alive = if let Some(path) = std::env::var_os("MUTANT_RECORD") {
+                let file = std::fs::File::options().create(true).append(true).open(path);
+                record.get_or_insert_with(|| file.unwrap());
+                RECORDING
+            } else {
+                std::env::var("MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+            };
+            ALIVE.store(alive, Relaxed);
         }
-        *ALIVE == number
+        if alive == RECORDING && !SEEN[number as usize].swap(true, Relaxed) {
+            if let Some(file) = &mut *RECORD.lock().unwrap() {
+                let _ = std::writeln!(file, "{number}");
+            }
+        }
+        alive == number
     }
 }
 "#;
 
 /// The copy.
 pub struct Tree {
+    /// What it is a copy of.
+    from: PathBuf,
     /// Its root.
     pub root: PathBuf,
 }
@@ -51,33 +71,52 @@ impl Tree {
             .output()
             .context("git ls-files")?;
         ensure!(listed.status.success(), "git ls-files failed");
-        for name in String::from_utf8(listed.stdout)?.split('\0').filter(|name| !name.is_empty()) {
+        let names = String::from_utf8(listed.stdout)?;
+        let names: BTreeSet<&str> = names.split('\0').filter(|name| !name.is_empty()).collect();
+        // What an earlier copy had, and is no more.
+        let mut old = Vec::new();
+        for folder in ["metaroce-core", "conformance"] {
+            collect(&root.join(folder), &mut old)?;
+        }
+        for path in old {
+            let name = path.strip_prefix(&root)?.to_string_lossy();
+            if !names.contains(&*name) && !name.contains("/target/") {
+                std::fs::remove_file(path)?;
+            }
+        }
+        for name in names {
             let (source, to) = (from.join(name), root.join(name));
             let Ok(bytes) = std::fs::read(&source) else { continue };
-            // What has not changed keeps its time, so that cargo builds no more than it must.
-            if !name.starts_with("metaroce-core/src/") && std::fs::read(&to).is_ok_and(|old| old == bytes) {
-                continue;
+            if !name.starts_with(SOURCES) || name.contains("tests") {
+                put(&to, &bytes)?;
             }
-            std::fs::create_dir_all(to.parent().context("a file has a directory")?)?;
-            std::fs::write(to, bytes)?;
         }
-        Ok(Self { root })
+        Ok(Self { from: from.to_owned(), root })
     }
 
     /// Puts every mutant into the core, and lists them.
     pub fn instrument(&self) -> anyhow::Result<Vec<Mutant>> {
         let mut mutants = Vec::new();
-        for (path, text) in instrumented(&self.root, &mut mutants)? {
-            std::fs::write(path, text)?;
+        for (path, text) in instrumented(&self.from, &mut mutants)? {
+            put(&self.root.join(path.strip_prefix(&self.from)?), text.as_bytes())?;
         }
-        let library = self.root.join(SOURCES).join("lib.rs");
-        let text = std::fs::read_to_string(&library)?;
+        let library = Path::new(SOURCES).join("lib.rs");
+        let text = std::fs::read_to_string(self.from.join(&library))?;
         // Lints are for people: what is generated keeps none of them.
         let allowed = "#![allow(warnings, clippy::all, arithmetic_overflow, unconditional_panic)]";
         let text = text.replace("#![no_std]", &format!("#![no_std]\n{allowed}"));
-        std::fs::write(&library, text + SWITCH)?;
+        put(&self.root.join(&library), (text + SWITCH).as_bytes())?;
         Ok(mutants)
     }
+}
+
+/// Writes a file, if that changes it: what has not changed keeps its time, so that cargo builds no more than it must.
+fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    if std::fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
+    Ok(std::fs::write(path, bytes)?)
 }
 
 const SOURCES: &str = "metaroce-core/src";
@@ -108,6 +147,9 @@ fn instrumented(root: &Path, mutants: &mut Vec<Mutant>) -> anyhow::Result<Vec<(P
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
