@@ -129,7 +129,7 @@ fn write_vectors(arguments: &VectorsArguments) -> anyhow::Result<bool> {
         let path = arguments.directory.join(file.name);
         std::fs::write(&path, vectors::render(&file)?)
             .with_context(|| format!("can't write {}", path.display()))?;
-        println!("{}: {} vectors", path.display(), file.vectors.len());
+        say!("{}: {} vectors", path.display(), file.vectors.len());
     }
     Ok(true)
 }
@@ -189,7 +189,7 @@ fn sim(arguments: &SimArguments) -> anyhow::Result<bool> {
             .with_context(|| format!("can't write {}", file.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&documents)?);
+        say!("{}", serde_json::to_string_pretty(&documents)?);
     }
     Ok(reached)
 }
@@ -208,7 +208,7 @@ fn replay(arguments: &ReplayArguments) -> anyhow::Result<bool> {
     let again = case.run(arguments.seed, &mut |_, _| {})?;
     let same = suite.results.iter().flat_map(|result| &result.outcomes).all(|one| one.hash == again.hash);
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&json::document(&suite))?);
+        say!("{}", serde_json::to_string_pretty(&json::document(&suite))?);
     } else {
         tables::print_suite(&suite);
         tables::print_flows(&again);

@@ -50,19 +50,19 @@ pub fn run(arguments: &Arguments) -> bool {
                     };
                     let Ok(mut wrong) = wrong.lock() else { return };
                     if arguments.show {
-                        println!("seed {seed}: {:#?}", swarm::spec(seed));
+                        say!("seed {seed}: {:#?}", swarm::spec(seed));
                     }
                     if !faults.is_empty() {
                         *wrong += 1;
-                        println!("WRONG, seed {seed}: {}", faults.join("; "));
-                        println!("  replay: metaroce-conformance swarm --runs 1 --show --seed {seed}");
+                        say!("WRONG, seed {seed}: {}", faults.join("; "));
+                        say!("  replay: metaroce-conformance swarm --runs 1 --show --seed {seed}");
                     }
                 }
             });
         }
     });
     let wrong = wrong.into_inner().unwrap_or(u64::MAX);
-    println!(
+    say!(
         "{} runs, {wrong} wrong, {} packets, hash {:016x}",
         arguments.runs,
         packets.into_inner(),

@@ -119,14 +119,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
                 "moves": varied.iter().map(|(name, suite)| json!({ "varied": name, "points": points(suite) })).collect::<Vec<_>>(),
             }));
         } else {
-            println!("{}: {}", scenario.name, scenario.about);
+            say!("{}: {}", scenario.name, scenario.about);
             tables::print_sweep(
                 &varied.iter().map(|(name, suite)| (*name, points(suite))).collect::<Vec<_>>(),
             );
         }
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&documents)?);
+        say!("{}", serde_json::to_string_pretty(&documents)?);
     }
     Ok(right)
 }

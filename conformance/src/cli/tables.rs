@@ -16,13 +16,13 @@ pub fn print_list(scenarios: &[Scenario]) {
         let cases: Vec<&str> = scenario.cases.iter().map(|case| case.name.as_str()).collect();
         table.add_row([scenario.name.as_str(), &scenario.about, &cases.join(", ")]);
     }
-    println!("{table}");
+    say!("{table}");
 }
 
 /// The figures of a scenario, its targets, and what went wrong.
 pub fn print_suite(suite: &Suite) {
-    println!("{}: {}", suite.scenario.name, suite.scenario.about);
-    println!("{}", figures(suite));
+    say!("{}: {}", suite.scenario.name, suite.scenario.about);
+    say!("{}", figures(suite));
     let mut targets = table(&["case", "target", "figure", "result"]);
     for (case, result) in suite.scenario.cases.iter().zip(&suite.results) {
         for verdict in &result.verdicts {
@@ -31,12 +31,12 @@ pub fn print_suite(suite: &Suite) {
         }
     }
     if targets.row_count() > 0 {
-        println!("{targets}");
+        say!("{targets}");
     }
     for (case, result) in suite.scenario.cases.iter().zip(&suite.results) {
         for outcome in &result.outcomes {
             for fault in outcome.faults.iter().take(5) {
-                println!("WRONG, case {}, seed {}: {fault}", case.name, outcome.seed);
+                say!("WRONG, case {}, seed {}: {fault}", case.name, outcome.seed);
             }
         }
     }
@@ -44,14 +44,14 @@ pub fn print_suite(suite: &Suite) {
         if result.outcomes.iter().any(|outcome| !outcome.latencies_ps.is_empty()) {
             let of = |metric: Metric| metric.median(&result.outcomes);
             let (p50_us, p99_us) = (of(Metric::P50Us), of(Metric::P99Us));
-            println!("latency, case {}: median {p50_us:.2} µs, 99 % {p99_us:.2} µs", case.name);
+            say!("latency, case {}: median {p50_us:.2} µs, 99 % {p99_us:.2} µs", case.name);
         }
     }
     let runs = || suite.results.iter().flat_map(|result| &result.outcomes);
     let cpu_s: f64 = runs().map(|outcome| outcome.cpu_s).sum();
     let packets = runs().map(|outcome| outcome.packets).sum::<u64>();
     let hops = runs().map(|outcome| outcome.hops).sum::<u64>();
-    println!(
+    say!(
         "{packets} packets over {hops} links in {cpu_s:.1} s of one core: {:.0} thousand packets per second\n",
         to_f64(packets) / cpu_s.max(1e-9) / 1e3
     );
@@ -127,7 +127,7 @@ pub fn print_flows(outcome: &Outcome) {
             format!("{:.0}", ratio(flow.stats.window_bytes, 1 << 10)),
         ]);
     }
-    println!("{table}");
+    say!("{table}");
 }
 
 /// How far figures move with each thing that was varied.
@@ -153,13 +153,13 @@ pub fn print_sweep(varied: &[(&str, Vec<Point>)]) {
             each.join(", "),
         ]);
     }
-    println!("{rows}");
+    say!("{rows}");
     for (name, points) in varied {
         for point in points.iter().filter(|point| !point.wrong.is_empty()) {
-            println!("WRONG, {name} {}: {}", point.value, point.wrong.join("; "));
+            say!("WRONG, {name} {}: {}", point.value, point.wrong.join("; "));
         }
     }
-    println!();
+    say!();
 }
 
 fn table(heads: &[&str]) -> Table {

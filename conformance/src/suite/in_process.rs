@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use metaroce_core::wire::PlaneAddresses;
 use metaroce_core::{
     Access, AtomicOperation, Config, Datagram, Disposition, Ecn, Endpoint, Event, HeapStorage, Instant,
     Limits, Memory, MemoryError, Progress, ProtectionDomain, RegionId, RegionOptions, RegisteredRegion,
@@ -10,7 +11,7 @@ use metaroce_core::{
 };
 
 use super::control::{Answer, Backend, Command, Interpreter, Settings};
-use super::port::{Arrival, Port, PortError, SOURCES, Source};
+use super::port::{Arrival, PLANES, Port, PortError, SOURCES, Source};
 use crate::HostMemory;
 
 /// One-way delay of the link, ns.
@@ -21,6 +22,8 @@ pub const DELAY_NS: u64 = 20_000;
 pub struct Inbound {
     /// Where from.
     pub source: SocketAddr,
+    /// The plane of the device that it reaches.
+    pub plane: u8,
     /// ECN codepoint.
     pub ecn: Ecn,
     /// The UDP payload.
@@ -32,6 +35,8 @@ pub struct Inbound {
 pub struct Outbound {
     /// Where from.
     pub source_port: u16,
+    /// The plane that it leaves from.
+    pub plane: u8,
     /// Where to.
     pub destination: SocketAddr,
     /// ECN codepoint.
@@ -157,6 +162,8 @@ impl Core {
         let mut config = Config::sockets(seed);
         let mut limits = DEVICE_LIMITS;
         settings.apply(&mut config, &mut limits);
+        let planes: Vec<SocketAddr> = (1..settings.planes.unwrap_or(1)).map(device_on).collect();
+        config.planes = PlaneAddresses::from_slice(&planes).ok_or("so many planes are not possible")?;
         shim.configure(&mut config, &mut limits);
         Endpoint::new(config, HeapStorage::new(&limits)).map_err(|error| error.to_string())
     }
@@ -290,8 +297,8 @@ impl InProcess {
             SourcePort::Receive => DEVICE.port(),
             SourcePort::Path(port) => port,
         };
-        let Transmit { destination, ecn, .. } = *transmit;
-        let datagram = Outbound { source_port, destination, ecn, bytes, held_ns: 0 };
+        let Transmit { destination, plane, ecn, .. } = *transmit;
+        let datagram = Outbound { source_port, plane, destination, ecn, bytes, held_ns: 0 };
         for datagram in core.shim.output(self.now_ns, datagram) {
             self.put_on_link(datagram);
         }
@@ -301,7 +308,7 @@ impl InProcess {
         let Some(to) = index_of(datagram.destination) else { return };
         let arrival = Arrival {
             at_ns: self.now_ns + DELAY_NS + datagram.held_ns,
-            from: SocketAddr::new(DEVICE.ip(), datagram.source_port),
+            from: SocketAddr::new(device_on(datagram.plane).ip(), datagram.source_port),
             to,
             ecn: datagram.ecn,
             bytes: datagram.bytes,
@@ -317,8 +324,8 @@ impl InProcess {
             let core = &mut self.core;
             core.now = Instant::from_nanos(self.now_ns + SKEW_NS);
             for datagram in core.shim.input(self.now_ns, datagram) {
-                let view =
-                    Datagram { source: datagram.source, plane: 0, ecn: datagram.ecn, bytes: &datagram.bytes };
+                let Inbound { source, plane, ecn, .. } = datagram;
+                let view = Datagram { source, plane, ecn, bytes: &datagram.bytes };
                 let mut memory = Shimmed { memory: &mut core.memory, shim: &mut *core.shim };
                 let disposition = core.endpoint.handle_datagram(core.now, view, &mut memory);
                 core.shim.judged(&datagram, disposition, &mut core.memory);
@@ -346,15 +353,20 @@ impl Port for InProcess {
             Source::Other(number) if number <= SOURCES => {
                 Some(SocketAddr::new(SUITE.ip(), 40_000 + u16::from(number)))
             }
-            Source::Other(_) => None,
+            Source::Plane(plane) if (1..=PLANES).contains(&plane) => Some(suite_on(plane)),
+            Source::Other(_) | Source::Plane(_) => None,
             Source::Stranger => Some(STRANGER),
         }
     }
 
+    // Planes of the device are where this link has them.
+    fn join(&mut self, _: &[SocketAddr]) {}
+
     fn send(&mut self, from: Source, ecn: Ecn, bytes: &[u8]) -> Result<(), PortError> {
         let source = self.local(from);
         let source = source.ok_or_else(|| PortError::Unsupported("no such source".to_owned()))?;
-        let datagram = Inbound { source, ecn, bytes: bytes.to_vec() };
+        let plane = if let Source::Plane(plane) = from { plane } else { 0 };
+        let datagram = Inbound { source, plane, ecn, bytes: bytes.to_vec() };
         self.to_device.push_back((self.now_ns + DELAY_NS, datagram));
         Ok(())
     }
@@ -383,12 +395,12 @@ impl Port for InProcess {
     fn command(&mut self, command: &Command) -> Result<Answer, PortError> {
         self.settle();
         let mut command = command.clone();
-        if matches!(command, Command::Restart { .. }) {
+        let early = self.core.shim.command(&mut command);
+        let mut answer = early.unwrap_or_else(|| self.interpreter.execute(&mut self.core, &command));
+        if matches!((&command, &answer), (Command::Restart { .. }, Answer::Done)) {
             self.to_device.clear();
             self.to_suite.clear();
         }
-        let early = self.core.shim.command(&mut command);
-        let mut answer = early.unwrap_or_else(|| self.interpreter.execute(&mut self.core, &command));
         self.core.shim.answer(&command, &mut answer);
         Ok(answer)
     }
@@ -424,18 +436,31 @@ impl Memory for Shimmed<'_> {
 
 fn index_of(address: SocketAddr) -> Option<u8> {
     match address {
-        SUITE => Some(0),
-        STRANGER => Some(255),
+        SUITE => Some(Source::Main.number()),
+        STRANGER => Some(Source::Stranger.number()),
         _ if address.ip() == SUITE.ip() => {
             let number = address.port().checked_sub(40_000).and_then(|number| u8::try_from(number).ok())?;
             (1..=SOURCES).contains(&number).then_some(number)
         }
-        _ => None,
+        _ => {
+            let plane = (1..=PLANES).find(|plane| suite_on(*plane) == address)?;
+            Some(Source::Plane(plane).number())
+        }
     }
 }
 
-const DEVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 4795);
-const SUITE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 4795);
+/// Where the device receives on a plane.
+const fn device_on(plane: u8) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, plane, 2)), 4795)
+}
+
+/// Where the suite receives on a plane.
+const fn suite_on(plane: u8) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, plane, 1)), 4795)
+}
+
+const DEVICE: SocketAddr = device_on(0);
+const SUITE: SocketAddr = suite_on(0);
 const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)), 4795);
 
 const START_NS: u64 = 1_000_000_000;

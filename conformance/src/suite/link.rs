@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::packet::{Packet, Terms};
+use super::port::{SOURCES, Source};
 use super::wire::{AckFields, ConnectFields, DataFields, flag, op, set_bit};
 
 /// The multiplier of MR-HS-7.
@@ -25,6 +26,8 @@ pub struct Link {
     pub cumulative: u32,
     /// Verdicts on the device's CSNs: accepted or not.
     pub verdicts: BTreeMap<u32, bool>,
+    /// The share that acknowledgements tell, kbit/s.
+    pub share_kbps: u32,
     next_psn: BTreeMap<u8, u32>,
     received: BTreeMap<u8, PathReceived>,
 }
@@ -55,6 +58,7 @@ impl Link {
             terms,
             epochs: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            share_kbps: SHARE_KBPS,
             next_psn: BTreeMap::new(),
             received: BTreeMap::new(),
         }
@@ -87,7 +91,35 @@ impl Link {
     /// Paths of the connection.
     #[must_use]
     pub fn paths(&self) -> u8 {
-        self.asked.paths.min(self.terms.paths)
+        self.paths_each().saturating_mul(self.planes())
+    }
+
+    /// Paths of each plane.
+    #[must_use]
+    pub fn paths_each(&self) -> u8 {
+        self.asked.paths.min(self.terms.paths).max(1)
+    }
+
+    /// Planes of the connection.
+    #[must_use]
+    pub fn planes(&self) -> u8 {
+        let further = self.asked.planes.len().min(self.terms.planes.len());
+        u8::try_from(further).unwrap_or(u8::MAX).saturating_add(1)
+    }
+
+    /// The plane of a path.
+    #[must_use]
+    pub fn plane_of(&self, path: u8) -> u8 {
+        path / self.paths_each()
+    }
+
+    /// Where the suite sends from on a path.
+    #[must_use]
+    pub fn source_of(&self, path: u8) -> Source {
+        match self.plane_of(path) {
+            0 => Source::Other(1 + path % SOURCES),
+            plane => Source::Plane(plane),
+        }
     }
 
     /// Takes the next PSN of a path.
@@ -156,7 +188,8 @@ impl Link {
     #[must_use]
     pub fn acknowledgement(&self, path: u8, now_ns: u64) -> AckFields {
         let Some(received) = self.received.get(&path).filter(|received| received.packets > 0) else {
-            return AckFields { path, flags: 1, cumulative: self.cumulative, ..AckFields::default() };
+            let (cumulative, share_kbps) = (self.cumulative, self.share_kbps);
+            return AckFields { path, flags: 1, cumulative, share_kbps, ..AckFields::default() };
         };
         let mut ack = AckFields {
             path,
@@ -167,7 +200,7 @@ impl Link {
             packets: received.packets,
             marked: received.marked,
             cumulative: self.cumulative,
-            share_kbps: SHARE_KBPS,
+            share_kbps: self.share_kbps,
             ..AckFields::default()
         };
         for bit in 0..256 {

@@ -25,7 +25,7 @@ pub use in_process::{Core, DEVICE_LIMITS, Honest, InProcess, Inbound, Outbound, 
 pub use link::{Link, Region};
 pub use monitor::ALWAYS;
 pub use packet::{Block, Packet, Terms, describe};
-pub use port::{Arrival, Port, PortError, SOURCES, Source};
+pub use port::{Arrival, PLANES, Port, PortError, SOURCES, Source};
 pub use script::{Entry, Fired, Script, Shot, Treat};
 pub use stop::{Outcome, Stop};
 pub use udp::Udp;

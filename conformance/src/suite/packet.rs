@@ -1,6 +1,7 @@
 //! A datagram of the device, taken apart; and any datagram in words.
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
 use metaroce_core::Ecn;
 use metaroce_core::ids::Serial;
@@ -13,9 +14,11 @@ use metaroce_core::wire::{
 pub struct Packet {
     /// When it arrived, ns of the port's clock.
     pub at_ns: u64,
+    /// IP address that it came from.
+    pub source_ip: IpAddr,
     /// UDP port that it came from.
     pub source_port: u16,
-    /// Which of the suite's sources it came to: 0 is the receive port.
+    /// Which of the suite's sources it came to, by [`Source::number`](super::port::Source::number).
     pub to: u8,
     /// ECN codepoint.
     pub ecn: Ecn,
@@ -65,6 +68,8 @@ pub struct Terms {
     pub message_window: u32,
     pub csn_window: u32,
     pub initial_credits: u32,
+    pub start_allowance_kib: u32,
+    pub planes: Vec<SocketAddr>,
     pub echo: u64,
     pub cookie: [u8; 16],
     pub private: Vec<u8>,
@@ -178,6 +183,24 @@ impl Packet {
         FrameIter::new(self.body().get(skip..).unwrap_or_default()).flatten().collect()
     }
 
+    /// What its PLANE frame says: bitmaps of silent and of unreachable planes.
+    #[must_use]
+    pub fn plane_frame(&self) -> Option<(u32, u32)> {
+        self.frames().into_iter().find_map(|frame| match frame {
+            Frame::Plane { silent, unreachable } => Some((silent, unreachable)),
+            _ => None,
+        })
+    }
+
+    /// The start allowance of its START frame, KiB.
+    #[must_use]
+    pub fn start_frame(&self) -> Option<u32> {
+        self.frames().into_iter().find_map(|frame| match frame {
+            Frame::Start { allowance_kib } => Some(allowance_kib),
+            _ => None,
+        })
+    }
+
     /// The credit of a stream that it tells.
     #[must_use]
     pub fn credit(&self, stream: u16) -> Option<u32> {
@@ -213,6 +236,8 @@ impl From<&Connect<'_>> for Terms {
             message_window: terms.message_window,
             csn_window: terms.csn_window,
             initial_credits: terms.initial_credits,
+            start_allowance_kib: terms.start_allowance_kib,
+            planes: terms.planes.as_slice().to_vec(),
             echo: terms.echoed_nonce,
             cookie: terms.cookie,
             private: terms.private_data.to_vec(),
@@ -279,14 +304,16 @@ fn describe_control(out: &mut String, control: &Control<'_>) {
         Control::Connect(terms) | Control::Accept(terms) => push(
             out,
             format_args!(
-                " {} id {:08x} nonce {:016x} echo {:016x} paths {} W {} credits {} mtu {}{}{}",
+                " {} id {:08x} nonce {:016x} echo {:016x} paths {} planes {:?} W {} credits {} start {} KiB mtu {}{}{}",
                 if matches!(control, Control::Connect(_)) { "CONNECT" } else { "ACCEPT" },
                 terms.connection.0,
                 terms.nonce,
                 terms.echoed_nonce,
                 terms.paths,
+                terms.planes.as_slice(),
                 terms.csn_window,
                 terms.initial_credits,
+                terms.start_allowance_kib,
                 terms.mtu_bytes,
                 if terms.implicit { " implicit" } else { "" },
                 if terms.cookie == [0; 16] { "" } else { " with cookie" },
@@ -300,7 +327,7 @@ fn describe_data(out: &mut String, data: &DataHeader, payload: &[u8]) {
     push(
         out,
         format_args!(
-            " {:?} {:?} stream {} csn {} msn {} bytes {}..{} of {}",
+            " {:?} {:?} stream {} csn {} msn {} bytes {}..{} of {} demand {} KiB",
             data.opcode,
             data.flags,
             data.stream.0,
@@ -308,7 +335,8 @@ fn describe_data(out: &mut String, data: &DataHeader, payload: &[u8]) {
             data.msn.raw(),
             data.offset,
             u64::from(data.offset) + payload.len() as u64,
-            data.length
+            data.length,
+            data.demand_kib
         ),
     );
     if data.receive_index.raw() != 0 {

@@ -13,12 +13,44 @@ pub enum Source {
     Main,
     /// Another port of the same address, 1 to [`SOURCES`].
     Other(u8),
+    /// Where the suite receives on a further plane, 1 to [`PLANES`]; what leaves from there goes to the device's address
+    /// on that plane.
+    Plane(u8),
     /// Another IP address.
     Stranger,
 }
 
+impl Source {
+    /// As one number: 0 is the receive port, 255 the stranger.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Main => 0,
+            Self::Other(number) => number,
+            Self::Plane(plane) => PLANE_NUMBERS + plane,
+            Self::Stranger => 255,
+        }
+    }
+
+    /// The source of this number.
+    #[must_use]
+    pub const fn of_number(number: u8) -> Self {
+        match number {
+            0 => Self::Main,
+            255 => Self::Stranger,
+            PLANE_NUMBERS.. => Self::Plane(number - PLANE_NUMBERS),
+            _ => Self::Other(number),
+        }
+    }
+}
+
 /// Further source ports of the suite.
 pub const SOURCES: u8 = 4;
+
+/// Further planes of the suite.
+pub const PLANES: u8 = 3;
+
+const PLANE_NUMBERS: u8 = 100;
 
 /// A datagram of the device.
 #[derive(Clone, Debug)]
@@ -27,7 +59,7 @@ pub struct Arrival {
     pub at_ns: u64,
     /// Where from.
     pub from: SocketAddr,
-    /// Which of the suite's sources it came to: 0 is the receive port, 255 the stranger.
+    /// Which of the suite's sources it came to, by [`Source::number`].
     pub to: u8,
     /// ECN codepoint.
     pub ecn: Ecn,
@@ -52,6 +84,8 @@ pub trait Port {
     fn is_exact(&self) -> bool;
     /// Where the device receives.
     fn device(&self) -> SocketAddr;
+    /// The device receives at these addresses on its further planes.
+    fn join(&mut self, planes: &[SocketAddr]);
     /// Where the suite's sources are.
     fn local(&self, source: Source) -> Option<SocketAddr>;
     /// Sends a datagram. What is sent without waiting in between arrives together, as far as the port can.

@@ -9,12 +9,14 @@ use metaroce_core::Ecn;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 
 use super::control::{Answer, Command, LINE_BYTES_MAX, parse_answer, to_line};
-use super::port::{Arrival, Port, PortError, SOURCES, Source};
+use super::port::{Arrival, PLANES, Port, PortError, SOURCES, Source};
 
 /// Sockets of the suite, and the control channel.
 pub struct Udp {
     start: Instant,
     device: SocketAddr,
+    /// Where the device receives on its further planes, as far as it told.
+    planes: Vec<SocketAddr>,
     sockets: Vec<Socket>,
     control: BufReader<TcpStream>,
     queue: VecDeque<Arrival>,
@@ -47,10 +49,15 @@ impl Udp {
             // On loopback there are other addresses to be had; elsewhere the cases that need one are skipped.
             let stranger = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77)), 0);
             sockets.extend(Socket::bind(Source::Stranger, stranger));
+            for plane in 1..=PLANES {
+                let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 1, plane)), 0);
+                sockets.extend(Socket::bind(Source::Plane(plane), address));
+            }
         }
         let mut port = Self {
             start: Instant::now(),
             device,
+            planes: Vec::new(),
             sockets,
             control: BufReader::new(stream),
             queue: VecDeque::new(),
@@ -78,20 +85,34 @@ impl Udp {
         &self.profiles
     }
 
+    /// All addresses of the device.
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        std::iter::once(self.device).chain(self.planes.iter().copied())
+    }
+
     fn ask(&mut self, command: &Command) -> io::Result<Answer> {
         self.control.get_mut().write_all(to_line(command).as_bytes())?;
         let mut line = Vec::new();
         loop {
-            let part = self.control.fill_buf()?;
+            let part = self.control.fill_buf().map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    io::Error::other(format!("no answer within {} s", PATIENCE.as_secs()))
+                }
+                _ => error,
+            })?;
             if part.is_empty() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                return Err(io::Error::other("it was closed without an answer"));
             }
             let end = part.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(part.len(), |end| end + 1);
             line.extend(part.iter().take(taken));
             self.control.consume(taken);
             if end.is_some() {
-                return parse_answer(line.trim_ascii_end()).map_err(io::Error::other);
+                return parse_answer(line.trim_ascii_end()).map_err(|error| {
+                    let shown =
+                        String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim_end().to_owned();
+                    io::Error::other(format!("{shown:?} is no answer of the protocol: {error}"))
+                });
             }
             if line.len() > LINE_BYTES_MAX {
                 return Err(io::Error::other("the device answers with an endless line"));
@@ -109,14 +130,10 @@ impl Udp {
                 let stride = meta.stride.max(1);
                 for bytes in buffer.get(..length).unwrap_or_default().chunks(stride) {
                     any = true;
-                    if meta.addr.ip() != self.device.ip() {
+                    if self.addresses().all(|address| address.ip() != meta.addr.ip()) {
                         continue; // Somebody else.
                     }
-                    let to = match socket.source {
-                        Source::Main => 0,
-                        Source::Other(number) => number,
-                        Source::Stranger => 255,
-                    };
+                    let to = socket.source.number();
                     let ecn = Ecn::from_bits(meta.ecn.map_or(0, |ecn| ecn as u8));
                     let bytes = bytes.to_vec();
                     self.queue.push_back(Arrival { at_ns: now_ns, from: meta.addr, to, ecn, bytes });
@@ -163,6 +180,10 @@ impl Port for Udp {
         self.device
     }
 
+    fn join(&mut self, planes: &[SocketAddr]) {
+        self.planes = planes.to_vec();
+    }
+
     fn local(&self, source: Source) -> Option<SocketAddr> {
         self.sockets.iter().find(|socket| socket.source == source).map(|socket| socket.address)
     }
@@ -170,8 +191,14 @@ impl Port for Udp {
     fn send(&mut self, from: Source, ecn: Ecn, bytes: &[u8]) -> Result<(), PortError> {
         let socket = self.sockets.iter().find(|socket| socket.source == from);
         let socket = socket.ok_or_else(|| PortError::Unsupported(format!("no source {from:?} here")))?;
+        let destination = match from {
+            Source::Plane(plane) => self.planes.get(usize::from(plane).wrapping_sub(1)).copied(),
+            _ => Some(self.device),
+        };
+        let destination =
+            destination.ok_or_else(|| PortError::Unsupported(format!("the device has no {from:?}")))?;
         let transmit = Transmit {
-            destination: self.device,
+            destination,
             ecn: EcnCodepoint::from_bits(ecn.bits()),
             contents: bytes,
             segment_size: None,
@@ -208,7 +235,7 @@ impl Port for Udp {
     fn command(&mut self, command: &Command) -> Result<Answer, PortError> {
         let answer = self.ask(command);
         let answer = answer.map_err(|error| PortError::Broken(format!("control channel: {error}")))?;
-        if matches!(command, Command::Restart { .. }) {
+        if matches!((command, &answer), (Command::Restart { .. }, Answer::Done)) {
             // What the device sent before it forgot everything.
             while self.gather().map_err(|error| PortError::Broken(error.to_string()))? {}
             self.queue.clear();

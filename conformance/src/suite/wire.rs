@@ -1,6 +1,8 @@
 //! Packets as the suite writes them: its own reading of SPEC.md, section 3, so that an error of the core's codec cannot
 //! hide behind itself.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// CRC32C, bit by bit.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
@@ -292,6 +294,7 @@ pub struct ConnectFields {
     pub start_allowance_kib: u32,
     pub echo: u64,
     pub cookie: [u8; 16],
+    pub planes: Vec<SocketAddr>,
     pub private: Vec<u8>,
 }
 
@@ -318,6 +321,7 @@ impl ConnectFields {
             start_allowance_kib: 64,
             echo: 0,
             cookie: [0; 16],
+            planes: Vec::new(),
             private: Vec::new(),
         }
     }
@@ -334,7 +338,7 @@ impl ConnectFields {
         out.extend(self.mtu.to_be_bytes());
         out.extend(self.service.to_be_bytes());
         out.extend(self.streams.to_be_bytes());
-        out.extend([self.paths, 0]);
+        out.extend([self.paths, u8::try_from(self.planes.len()).unwrap_or(u8::MAX)]);
         out.extend(self.reads.to_be_bytes());
         out.extend(self.held.to_be_bytes());
         for field in [self.message_window, self.csn_window, self.initial_credits, self.start_allowance_kib] {
@@ -342,9 +346,34 @@ impl ConnectFields {
         }
         out.extend(self.echo.to_be_bytes());
         out.extend(self.cookie);
+        self.planes.iter().for_each(|plane| out.extend(plane_address(*plane)));
         out.extend(&self.private);
         out
     }
+}
+
+/// The address of a plane, as CONNECT lists it.
+fn plane_address(address: SocketAddr) -> [u8; 20] {
+    let mut out = [0; 20];
+    let (head, rest) = out.split_at_mut(4);
+    let port = address.port().to_be_bytes();
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            head.copy_from_slice(&[4, 0, port[0], port[1]]);
+            rest.iter_mut().zip(ip.octets()).for_each(|(to, byte)| *to = byte);
+        }
+        IpAddr::V6(ip) => {
+            head.copy_from_slice(&[6, 0, port[0], port[1]]);
+            rest.copy_from_slice(&ip.octets());
+        }
+    }
+    out
+}
+
+/// A PLANE frame: bitmaps of silent and of unreachable planes.
+#[must_use]
+pub fn plane(silent: u32, unreachable: u32) -> Vec<u8> {
+    frame(4, &[silent.to_be_bytes(), unreachable.to_be_bytes()].concat())
 }
 
 /// The body of a CONFIRM.

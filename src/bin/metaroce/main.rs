@@ -45,7 +45,7 @@ fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Demo(args) => return demo::run(args, output),
         Command::DemoTarget(args) => demo::run_target(&args)?,
         Command::Serve(args) => match &args.control {
-            Some(control) => device::serve(&args.listen, control, output)?,
+            Some(control) => device::serve(&args.listen, &args.planes, control, output)?,
             None => files::serve(&args, output)?,
         },
         Command::Put(args) => files::put(&args, output)?,

@@ -17,7 +17,7 @@ pub(super) fn document(results: &Results) -> String {
         // Writing into a string never fails.
         let _ = write!(out, "<span class=\"{}\">{} {name}</span> ", class(name), results.count(name));
     }
-    out.push_str("</p>\n<table><tr><th>case</th><th>result</th><th>requirements</th><th>seconds</th></tr>\n");
+    out.push_str("</p>\n<table><colgroup><col style=\"width:46%\"><col style=\"width:12%\"><col style=\"width:33%\"><col style=\"width:9%\"></colgroup>\n<tr><th>case</th><th>result</th><th>requirements</th><th>seconds</th></tr>\n");
     for report in &results.reports {
         row(&mut out, results, report);
     }
@@ -68,7 +68,7 @@ fn class(name: &str) -> &str {
 }
 
 const STYLE: &str = "body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em;color:#222}\
-table{border-collapse:collapse;width:100%}td,th{border-top:1px solid #ddd;padding:.4em .6em;text-align:left;vertical-align:top}\
+table{border-collapse:collapse;table-layout:fixed;width:100%}td,th{border-top:1px solid #ddd;padding:.4em .6em;text-align:left;vertical-align:top}\
 pre{background:#f6f6f6;padding:.6em;overflow:auto;font-size:12px}.summary span{padding:.2em .6em;border-radius:.3em;margin-right:.4em}\
 .passed{background:#d9f2dc}.failed{background:#f8d2d0}.skipped{background:#fbeec4}.not{background:#e8e8e8}.reason{color:#666}\
 abbr{white-space:nowrap;text-decoration:none;border-bottom:1px dotted #999}";

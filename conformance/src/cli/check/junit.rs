@@ -35,9 +35,13 @@ pub(super) fn document(results: &Results) -> String {
             }
             Verdict::Failed { requirement, text } => writeln!(
                 out,
-                "><failure type=\"{requirement}\" message=\"{}\">{}\n{}\n</failure></testcase>",
+                "><failure type=\"{requirement}\" message=\"{}\">{}\n{}{}\n</failure></testcase>",
                 escape(&format!("{requirement}: {text}")),
                 escape(results.sentence(requirement)),
+                results
+                    .captures
+                    .get(report.case.name)
+                    .map_or(String::new(), |path| { escape(&format!("capture: {}\n", path.display())) }),
                 escape(&Results::packets(report, 60).join("\n"))
             ),
         };

@@ -5,7 +5,7 @@ mod json;
 mod junit;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -99,14 +99,17 @@ impl Results {
     /// The last datagrams of a case, decoded, one a line.
     fn packets(report: &Report, most: usize) -> Vec<String> {
         let skipped = report.record.len().saturating_sub(most);
+        // Ports tell paths; addresses, where there are several, planes and strangers.
+        let ours = report.record.iter().filter(|entry| entry.ours).map(|entry| entry.from.ip());
+        let several = ours.collect::<BTreeSet<_>>().len() > 1;
         let line = |entry: &suite::Entry| {
             let direction = if entry.ours { "->" } else { "<-" };
-            let ms = entry.at_ns / 1_000;
+            let us = entry.at_ns / 1_000;
+            let from = if several { entry.from.to_string() } else { format!("{:>5}", entry.from.port()) };
             format!(
-                "{:>7}.{:03} ms {direction} {:>5} {}",
-                ms / 1_000,
-                ms % 1_000,
-                entry.from.port(),
+                "{:>7}.{:03} ms {direction} {from} {}",
+                us / 1_000,
+                us % 1_000,
                 suite::describe(&entry.bytes)
             )
         };
@@ -139,8 +142,12 @@ pub(super) fn check(arguments: &CheckArguments) -> anyhow::Result<bool> {
             Some(control) => resolve(control)?,
             None => SocketAddr::new(device.ip(), device.port().wrapping_add(1)),
         };
-        let mut port = Udp::new(device, control)
-            .with_context(|| format!("cannot join the device at {device}, control channel {control}"))?;
+        let mut port = Udp::new(device, control).with_context(|| {
+            format!(
+                "cannot join the device at {device} by its control channel at {control} (CONTROL.md; --control \
+                 names another)"
+            )
+        })?;
         results.device = format!("{} at {device}", port.name());
         if profiles.is_empty() {
             profiles = port.profiles().to_vec();
@@ -215,7 +222,7 @@ fn tell(arguments: &CheckArguments, results: &Results) -> anyhow::Result<()> {
         write(path, &html::document(results))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&json::document(results))?);
+        say!("{}", serde_json::to_string_pretty(&json::document(results))?);
     } else {
         table::print(results);
     }
@@ -251,7 +258,10 @@ fn sentences() -> BTreeMap<String, String> {
     requirements.into_iter().map(|requirement| (requirement.id.to_string(), requirement.sentence)).collect()
 }
 
-/// Text that goes into XML or HTML.
+/// Text that goes into XML or HTML. What a device says of itself may hold characters that neither allows.
 fn escape(text: &str) -> String {
+    let allowed = |letter: &char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    let text: String =
+        text.chars().filter(allowed).filter(|letter| *letter < '\u{fffe}' || *letter > '\u{ffff}').collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

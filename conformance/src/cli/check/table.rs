@@ -28,13 +28,13 @@ pub(super) fn print(results: &Results) {
             format!("{:.2}", report.duration.as_secs_f64()),
         ]);
     }
-    println!("{table}");
+    say!("{table}");
     for report in &results.reports {
         print_failure(results, report);
     }
-    println!("{}", results.device);
+    say!("{}", results.device);
     let (judged, failed) = requirements(results);
-    println!(
+    say!(
         "{} passed, {} failed, {} skipped, {} not applicable; {judged} requirements judged, {failed} broken",
         results.count("passed"),
         results.count("failed"),
@@ -45,17 +45,17 @@ pub(super) fn print(results: &Results) {
 
 fn print_failure(results: &Results, report: &Report) {
     let Verdict::Failed { requirement, text } = &report.verdict else { return };
-    println!("\n{}: {}", report.case.name, report.case.about);
-    println!("  {requirement}: {}", results.sentence(requirement));
-    println!("  found: {text}");
+    say!("\n{}: {}", report.case.name, report.case.about);
+    say!("  {requirement}: {}", results.sentence(requirement));
+    say!("  found: {text}");
     if let Some(path) = results.captures.get(report.case.name) {
-        println!("  capture: {}", path.display());
+        say!("  capture: {}", path.display());
     }
-    println!("  the last packets, -> from the suite, <- from the device, with the source port:");
+    say!("  the last packets, -> from the suite, <- from the device, with the source port:");
     for line in Results::packets(report, 24) {
-        println!("  {line}");
+        say!("  {line}");
     }
-    println!();
+    say!();
 }
 
 /// How many requirements were judged by a case that ran, and how many were broken.
@@ -80,13 +80,13 @@ fn requirements(results: &Results) -> (usize, usize) {
 /// What there is to run.
 pub(super) fn print_list() {
     for case in suite::all_cases() {
-        println!("{} ({}): {}", case.name, case.profile.name(), case.about);
-        println!("    {}", case.requirements.join(" "));
+        say!("{} ({}): {}", case.name, case.profile.name(), case.about);
+        say!("    {}", case.requirements.join(" "));
     }
-    println!("every case: {}", ALWAYS.join(" "));
-    println!("\nseeded faults, and what they break:");
+    say!("every case: {}", ALWAYS.join(" "));
+    say!("\nseeded faults, and what they break:");
     for fault in suite::faults::all() {
-        println!("{} ({}): {}", fault.name, fault.breaks, fault.about);
+        say!("{} ({}): {}", fault.name, fault.breaks, fault.about);
     }
 }
 
@@ -99,14 +99,13 @@ pub(super) fn print_faults(seed: u64) -> anyhow::Result<bool> {
     let mut caught = 0;
     for fault in &faults {
         let hunt = suite::faults::hunt(fault, seed).map_err(anyhow::Error::msg)?;
-        match hunt.caught_by {
-            Some(case) => {
-                caught += 1;
-                println!("{} ({}): caught by {case}", fault.name, fault.breaks);
-            }
-            None => println!("{} ({}): NOT CAUGHT; blamed were {:?}", fault.name, fault.breaks, hunt.others),
+        if let Some(case) = hunt.caught_by {
+            caught += 1;
+            say!("{} ({}): caught by {case}", fault.name, fault.breaks);
+        } else {
+            say!("{} ({}): NOT CAUGHT; blamed were {:?}", fault.name, fault.breaks, hunt.others);
         }
     }
-    println!("{caught} of {} seeded faults were caught by the requirement that they break", faults.len());
+    say!("{caught} of {} seeded faults were caught by the requirement that they break", faults.len());
     Ok(caught == faults.len())
 }

@@ -9,7 +9,9 @@ mod memory;
 mod operations;
 mod packets;
 mod paths;
+mod planes;
 mod requests;
+mod shares;
 mod streams;
 
 use super::case::Case;
@@ -24,6 +26,8 @@ pub fn all() -> Vec<&'static Case> {
         delivery::CASES,
         loss::CASES,
         paths::CASES,
+        planes::CASES,
+        shares::CASES,
         streams::CASES,
         operations::CASES,
         memory::CASES,

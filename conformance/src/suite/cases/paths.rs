@@ -84,7 +84,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// The device's DATA since `mark`.
-fn data(s: &Script<'_>, mark: usize) -> Vec<Packet> {
+pub(super) fn data(s: &Script<'_>, mark: usize) -> Vec<Packet> {
     s.since(mark).iter().filter(|packet| packet.data().is_some()).cloned().collect()
 }
 
@@ -146,7 +146,7 @@ fn any_port(s: &mut Script<'_>) -> Outcome {
 }
 
 /// Keeps the device sending: up to eight WRITEs of 1,000 bytes at a time, for `span_ns`.
-fn traffic(
+pub(super) fn traffic(
     s: &mut Script<'_>,
     link: &mut Link,
     region: &Region,
@@ -168,7 +168,7 @@ fn traffic(
 }
 
 /// Waits until a path is in one of these states, under traffic.
-fn traffic_until(
+pub(super) fn traffic_until(
     s: &mut Script<'_>,
     link: &mut Link,
     region: &Region,

@@ -65,7 +65,25 @@ pub trait Backend {
 }
 
 impl Settings {
-    /// Lays them over a configuration.
+    /// What is not larger than any test needs: tables are made at once, and whoever asks could ask for all memory.
+    ///
+    /// # Errors
+    /// Which is too large.
+    fn check(&self) -> Result<(), String> {
+        let sizes = [
+            ("connections", self.connections, 4096),
+            ("streams", self.streams, 65_535),
+            ("messages", self.messages, 65_536),
+            ("csn-window", self.csn_window, 1 << 21),
+            ("planes", self.planes.map(u32::from), 8),
+        ];
+        match sizes.into_iter().find(|(_, value, most)| value.is_some_and(|value| value > *most)) {
+            Some((name, _, most)) => Err(format!("{name} is at most {most}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Lays them over a configuration. Where the further planes are is left to the backend.
     pub fn apply(&self, config: &mut Config, limits: &mut Limits) {
         fn set<T: Copy>(to: &mut T, from: Option<T>) {
             if let Some(value) = from {
@@ -81,6 +99,7 @@ impl Settings {
         set(&mut config.message_window, self.message_window);
         set(&mut config.initial_credits, self.initial_credits);
         set(&mut config.reads_granted, self.reads_granted);
+        set(&mut config.inbound_rate_kbps, self.inbound_rate_kbps);
         set(&mut config.mtu_bytes, self.mtu_bytes);
         set(&mut config.window_bytes_max, self.window_bytes_max);
         set(&mut config.half_open_per_address, self.half_open_per_address);
@@ -119,6 +138,7 @@ impl Interpreter {
                 profiles: ["multipath", "atomics", "datagram"].map(str::to_owned).to_vec(),
             }),
             Command::Restart { settings } => {
+                settings.check()?;
                 *self = Self::default();
                 backend.restart(settings).map(|()| Answer::Done)
             }
@@ -163,6 +183,9 @@ impl Interpreter {
                 Ok(Answer::Done)
             }
             Command::Read { region, offset, length } => {
+                if *length > READ_BYTES_MAX {
+                    return Err(format!("one answer holds at most {READ_BYTES_MAX} bytes"));
+                }
                 let bytes = backend.read(self.region(*region)?, u64::from(*offset), *length as usize)?;
                 Ok(Answer::Memory { bytes: HexBytes(bytes) })
             }
@@ -303,7 +326,9 @@ impl Interpreter {
 
     fn events(&mut self, backend: &mut dyn Backend) -> Result<Vec<DeviceEvent>, String> {
         let mut events = Vec::new();
-        while let Some(event) = backend.poll_event() {
+        while events.len() < EVENTS_MAX
+            && let Some(event) = backend.poll_event()
+        {
             let private = match event {
                 Event::Incoming { connection, .. } => backend.endpoint()?.private_data(connection),
                 _ => None,
@@ -471,3 +496,9 @@ fn number(index: usize) -> u32 {
 const NOT_HERE: &str = "the command is not of this kind";
 
 const REGION_BYTES_MAX: u32 = 1 << 20;
+
+/// Two digits each, in a line of 1 MiB.
+const READ_BYTES_MAX: u32 = 1 << 18;
+
+/// Events of one answer: each takes less than a kilobyte of a line of 1 MiB.
+const EVENTS_MAX: usize = 1000;

@@ -247,6 +247,10 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub planes: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbound_rate_kbps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_bytes: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_bytes_max: Option<u32>,
@@ -279,6 +283,8 @@ impl Settings {
         initial_credits: None,
         reads_granted: None,
         paths: None,
+        planes: None,
+        inbound_rate_kbps: None,
         mtu_bytes: None,
         window_bytes_max: None,
         half_open_per_address: None,

@@ -7,6 +7,7 @@ mod behaviour;
 mod copies;
 mod hooks;
 mod packets;
+mod planes;
 
 use super::case::{Report, Verdict};
 use super::in_process::{InProcess, Shim};
@@ -39,7 +40,7 @@ impl Fault {
 /// All faults.
 #[must_use]
 pub fn all() -> Vec<&'static Fault> {
-    [packets::FAULTS, behaviour::FAULTS, copies::FAULTS].into_iter().flatten().collect()
+    [packets::FAULTS, behaviour::FAULTS, copies::FAULTS, planes::FAULTS].into_iter().flatten().collect()
 }
 
 /// How a fault fared.

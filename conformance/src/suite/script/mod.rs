@@ -295,11 +295,7 @@ impl<'a> Script<'a> {
     /// If it breaks a rule that always holds.
     pub fn next(&mut self, until_ns: u64) -> Outcome<Option<Packet>> {
         let Some(arrival) = self.port.receive(until_ns)? else { return Ok(None) };
-        let to = match arrival.to {
-            0 => Source::Main,
-            255 => Source::Stranger,
-            number => Source::Other(number),
-        };
+        let to = Source::of_number(arrival.to);
         self.record.push(Entry {
             at_ns: arrival.at_ns.saturating_sub(self.start_ns),
             from: arrival.from,
@@ -311,6 +307,7 @@ impl<'a> Script<'a> {
         let base = Monitor::check_bytes(&arrival.bytes)?;
         let packet = Packet {
             at_ns: arrival.at_ns,
+            source_ip: arrival.from.ip(),
             source_port: arrival.from.port(),
             to: arrival.to,
             ecn: arrival.ecn,

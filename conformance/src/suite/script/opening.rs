@@ -33,12 +33,46 @@ impl Script<'_> {
         self.done(&Command::Accept { connection: number, domain, private: HexBytes::default() })?;
         let terms = self.expect_accept(mark, &asked)?;
         let link = Link::new(number, asked, terms);
+        self.join(&link.terms);
         self.monitor.watch(&link);
         self.send_control(link.theirs(), &confirm(link.terms.nonce))?;
         self.expect_event("MR-HS-14", "the connection opens", |event| {
             *event == DeviceEvent::Connected { connection: number }
         })?;
         Ok(link)
+    }
+
+    /// Opens a connection over `planes` planes, with `paths` paths of each.
+    ///
+    /// # Errors
+    /// If the handshake fails; not applicable if the device has fewer planes, skipped if the suite has.
+    pub fn connect_planes(
+        &mut self,
+        planes: u8,
+        paths: u8,
+        change: impl FnOnce(&mut ConnectFields),
+    ) -> Outcome<Link> {
+        let listed = (1..planes).map(|plane| self.local(Source::Plane(plane))).collect::<Outcome<_>>()?;
+        let link = self.connect_with(
+            |asked| {
+                (asked.planes, asked.paths) = (listed, paths);
+                change(asked);
+            },
+            0,
+        )?;
+        if link.planes() < planes || link.paths_each() < paths {
+            return Err(Stop::NotApplicable(format!(
+                "the device grants {} paths on each of {} planes",
+                link.paths_each(),
+                link.planes()
+            )));
+        }
+        Ok(link)
+    }
+
+    /// From now on the device's addresses on its further planes are known.
+    pub fn join(&mut self, terms: &Terms) {
+        self.port.join(&terms.planes);
     }
 
     /// Random identity and generous terms.

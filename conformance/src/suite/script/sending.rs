@@ -7,7 +7,7 @@ use super::super::control::DeviceEvent;
 use super::super::link::{Link, low};
 use super::super::monitor::Sent;
 use super::super::packet::Packet;
-use super::super::port::{SOURCES, Source};
+use super::super::port::Source;
 use super::super::stop::{Outcome, Stop};
 use super::super::wire::{AckFields, BaseFields, ConnectFields, DataFields, kind, probe};
 use super::{Entry, Fired, MS, S, Script, Shot, Treat, US};
@@ -103,7 +103,7 @@ impl Script<'_> {
         let (fired, bytes) = self.data_bytes(link, shot, data);
         let sent = Sent { csn: Some(fired.csn), timestamp: fired.timestamp, copies: 1 };
         self.monitor.on_sent(link, fired.path, fired.psn, sent);
-        let source = shot.source.unwrap_or(Source::Other(1 + fired.path % SOURCES));
+        let source = shot.source.unwrap_or_else(|| link.source_of(fired.path));
         self.send_marked(source, if shot.marked { Ecn::Ce } else { Ecn::Ect0 }, &bytes)?;
         Ok(fired)
     }
@@ -116,7 +116,7 @@ impl Script<'_> {
     pub fn fire_in_vain(&mut self, link: &Link, shot: Shot, data: &DataFields) -> Outcome {
         let mut copy = link.clone();
         let (fired, bytes) = self.data_bytes(&mut copy, shot, data);
-        let source = shot.source.unwrap_or(Source::Other(1 + fired.path % SOURCES));
+        let source = shot.source.unwrap_or_else(|| link.source_of(fired.path));
         self.send_raw(source, &bytes)
     }
 
@@ -125,14 +125,28 @@ impl Script<'_> {
     /// # Errors
     /// As the port.
     pub fn send_probe(&mut self, link: &mut Link, path: u8, stream: u16) -> Outcome<(u64, Fired)> {
+        self.send_demand(link, path, stream, 0)
+    }
+
+    /// The same, with a demand in KiB.
+    ///
+    /// # Errors
+    /// As the port.
+    pub fn send_demand(
+        &mut self,
+        link: &mut Link,
+        path: u8,
+        stream: u16,
+        demand_kib: u32,
+    ) -> Outcome<(u64, Fired)> {
         let token = self.random();
         let psn = link.take_psn(path);
         let epoch = link.epochs.get(&path).copied().unwrap_or(0);
         let base = BaseFields { path, epoch, psn, ..self.base(kind::PROBE, link.theirs()) };
         let sent = Sent { csn: None, timestamp: base.timestamp, copies: 1 };
         self.monitor.on_sent(link, path, psn, sent);
-        let bytes = base.datagram(&probe(stream, 0, token, 64));
-        self.send_raw(Source::Other(1 + path % SOURCES), &bytes)?;
+        let bytes = base.datagram(&probe(stream, demand_kib, token, 64));
+        self.send_raw(link.source_of(path), &bytes)?;
         Ok((token, Fired { path, psn, csn: 0, timestamp: base.timestamp }))
     }
 

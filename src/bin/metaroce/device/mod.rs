@@ -7,7 +7,7 @@ mod channel;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use metaroce::{Access, Endpoint, Event, HeapStorage, Instant, ProtectionDomain, RegionId, RegisteredRegion};
@@ -25,12 +25,19 @@ use crate::{backend, interrupt, net};
 ///
 /// # Errors
 /// When an address can't be used, or the sockets fail.
-pub(crate) fn serve(listen: &str, control: &str, output: OutputArgs) -> anyhow::Result<()> {
-    let mut config = DriverConfig::new(net::resolve(listen)?)?;
+pub(crate) fn serve(
+    listen: &str,
+    planes: &[String],
+    control: &str,
+    output: OutputArgs,
+) -> anyhow::Result<()> {
+    let listen = net::resolve(listen)?;
+    let planes = net::planes(planes, listen.port())?;
+    let mut config = DriverConfig::new(listen)?;
     config.limits = DEVICE_LIMITS;
     let reactor = Reactor::new(config)?;
     let address = reactor.driver.local_address();
-    let mut device = Device { reactor: Some(reactor), address, regions: BTreeMap::new() };
+    let mut device = Device { reactor: Some(reactor), address, planes, regions: BTreeMap::new() };
     let channel = Channel::open(control)?;
     announce(address, channel.address(), output);
     let mut interpreter = Interpreter::default();
@@ -67,12 +74,30 @@ struct Device {
     /// `None` only if a restart failed.
     reactor: Option<Reactor>,
     address: SocketAddr,
+    /// Those that the command line names.
+    planes: Vec<SocketAddr>,
     regions: BTreeMap<RegionId, Region>,
 }
 
 impl Device {
     fn reactor(&mut self) -> Result<&mut Reactor, String> {
         self.reactor.as_mut().ok_or_else(|| GONE.to_owned())
+    }
+
+    /// Addresses of `count` planes but the first: those of the command line, or, on loopback, those that follow.
+    fn further_planes(&self, count: u8) -> Result<Vec<SocketAddr>, String> {
+        let wanted = usize::from(count.saturating_sub(1));
+        if wanted <= self.planes.len() {
+            return Ok(self.planes.iter().take(wanted).copied().collect());
+        }
+        match self.address {
+            SocketAddr::V4(address) if address.ip().is_loopback() => {
+                let first = u32::from(*address.ip());
+                let ip = |plane: u8| Ipv4Addr::from(first.saturating_add(u32::from(plane)));
+                Ok((1..count).map(|plane| SocketAddr::from((ip(plane), address.port()))).collect())
+            }
+            _ => Err(format!("{count} planes: start it with --plane for each further one")),
+        }
     }
 
     fn region(&self, region: RegionId) -> Result<Region, String> {
@@ -93,6 +118,7 @@ impl Backend for Device {
         let mut config = DriverConfig::new(self.address).map_err(|error| error.to_string())?;
         config.limits = DEVICE_LIMITS;
         settings.apply(&mut config.endpoint, &mut config.limits);
+        config.local.extend(self.further_planes(settings.planes.unwrap_or(1))?);
         // One packet at a time, as on a wire: bursts of one path would hide how the paths are chosen.
         config.burst_packets = Some(1);
         // Refused before anything is given up.
