@@ -14,6 +14,7 @@
 
 pub mod congestion;
 pub mod containers;
+pub mod control;
 pub mod craft;
 pub mod datagram;
 pub mod frame;
@@ -41,6 +42,7 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("congestion", congestion::run),
     ("scenario", scenario::run),
     ("frame", frame::run),
+    ("control", control::run),
 ];
 
 /// Makes the program of a target: under `cargo fuzz` libFuzzer's, otherwise one that replays files.

@@ -20,6 +20,7 @@ pub fn of(target: &str) -> Vec<(String, Vec<u8>)> {
         "header" => headers(),
         "scenario" => scenarios(),
         "program" => tapes(12, 400),
+        "control" => [conversation(), tapes(24, 1_000)].concat(),
         _ => tapes(24, 1_000),
     }
 }
@@ -68,6 +69,18 @@ fn scenarios() -> Vec<(String, Vec<u8>)> {
         seeds.push((name, std::fs::read(path).expect("a file that can be read")));
     }
     seeds.sort();
+    seeds
+}
+
+/// The commands that `CONTROL.md` shows: each alone, and all in their order.
+fn conversation() -> Vec<(String, Vec<u8>)> {
+    let text = include_str!("../../conformance/CONTROL.md");
+    let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("> {")).collect();
+    let line = |command: &str| format!("{{{command}\n").into_bytes();
+    let mut seeds = vec![("all".to_owned(), commands.iter().flat_map(|command| line(command)).collect())];
+    seeds.extend(
+        commands.iter().enumerate().map(|(number, command)| (format!("line-{number}"), line(command))),
+    );
     seeds
 }
 

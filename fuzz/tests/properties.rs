@@ -38,6 +38,7 @@ properties! {
     handshakes_survive_floods: handshake, 300, 1_000;
     congestion_control_keeps_its_bounds: congestion, 300, 2_000;
     frames_survive_any_bytes: frame, 20_000, 300;
+    devices_survive_any_commands: control, 300, 1_500;
     scenarios_survive_any_bytes: scenario, 500, 500;
 }
 
