@@ -19,6 +19,7 @@ use metaroce_core::region::Access;
 use metaroce_core::request::RemoteAddress;
 use metaroce_mio::{Backend, BlockingDriver, DriverConfig, Region, RegionMemory};
 use metaroce_xdp::{Attach, OpenError, PortStats, Xdp, XdpOptions};
+use socket2::{Domain, Protocol, Socket, Type};
 use support::{Link, address, enter, options, output, run, skip};
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(0);
@@ -193,6 +194,7 @@ fn each_path_has_a_source_port_of_its_own_and_no_socket() {
         while !matches!(server.wait_event(PATIENCE).expect("waited"), Some(Event::Closed { .. })) {}
     });
     let (to, remote) = told.recv().expect("the server is up");
+    let capture = Capture::start(&link.b);
     let sockets = link.inside_a(|| {
         let mut config = DriverConfig::with_seed(address("10.76.0.1:0"), 1);
         config.endpoint.paths_per_plane = PATHS;
@@ -212,6 +214,54 @@ fn each_path_has_a_source_port_of_its_own_and_no_socket() {
     let ports = ports.lock().expect("no panic");
     println!("source ports: {ports:?}");
     assert!(ports.len() >= usize::from(PATHS), "{ports:?}");
+    let captured = capture.stop();
+    println!("captured on the wire: {captured:?}");
+    assert!(captured.is_superset(&ports), "{captured:?} on the wire, {ports:?} at the socket");
+}
+
+/// What crosses the interface of a namespace, as a packet socket shows it: no part of this project has touched it.
+struct Capture {
+    over: Arc<AtomicBool>,
+    ports: thread::JoinHandle<BTreeSet<u16>>,
+}
+
+impl Capture {
+    fn start(namespace: &str) -> Self {
+        let (namespace, over) = (namespace.to_owned(), Arc::new(AtomicBool::new(false)));
+        let (ready, started) = mpsc::channel();
+        let ends = Arc::clone(&over);
+        let ports = thread::spawn(move || {
+            enter(&namespace);
+            let every = Protocol::from(i32::from(u16::try_from(libc::ETH_P_ALL).expect("small").to_be()));
+            let mut socket = Socket::new(Domain::PACKET, Type::RAW, Some(every)).expect("a packet socket");
+            socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+            ready.send(()).expect("somebody waits");
+            let mut frame = [0; 256];
+            let mut ports = BTreeSet::new();
+            while !ends.load(Ordering::Relaxed) {
+                if let Ok(length) = socket.read(&mut frame) {
+                    ports.extend(source_port(frame.get(..length).unwrap_or(&[])));
+                }
+            }
+            ports
+        });
+        started.recv().expect("it listens");
+        Self { over, ports }
+    }
+
+    fn stop(self) -> BTreeSet<u16> {
+        self.over.store(true, Ordering::Relaxed);
+        self.ports.join().expect("no panic")
+    }
+}
+
+/// Of a large UDP datagram over IPv4 from namespace A.
+fn source_port(frame: &[u8]) -> Option<u16> {
+    const TOTAL: usize = 14 + 2;
+    let field = |at: usize| frame.get(at..)?.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes));
+    let from_a = frame.get(14 + 12..)?.starts_with(&[10, 76, 0, 1]);
+    let udp = field(12)? == 0x0800 && *frame.get(14)? == 0x45 && *frame.get(14 + 9)? == 17;
+    (from_a && udp && field(TOTAL)? > 1000).then(|| field(14 + 20)).flatten()
 }
 
 #[test]
