@@ -3,8 +3,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::error::{OpenError, missing_capabilities};
 use crate::filter::Filter;
@@ -35,16 +33,12 @@ impl Attachment {
         if !missing.is_empty() {
             return Err(OpenError::Capabilities(missing));
         }
-        let until = Instant::now().checked_add(options.patience);
+        let patience = options.start_waiting();
         loop {
-            let error = match Self::attempt(options, &filter) {
-                Err(error) if may_be_leaving(&error) => error,
+            match Self::attempt(options, &filter) {
+                Err(error) if may_be_leaving(&error) && patience.wait() => {}
                 other => return other,
-            };
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Err(error);
             }
-            thread::sleep(BUSY_PAUSE);
         }
     }
 
@@ -150,9 +144,6 @@ fn may_be_leaving(error: &OpenError) -> bool {
     // Without a name it was gone before one could ask for it.
     name.as_ref().is_none_or(|name| PROGRAM_NAME.starts_with(name.as_bytes()))
 }
-
-/// How long to wait before asking again.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Shown by `ip link` and `bpftool`.
 const PROGRAM_NAME: &[u8; 16] = b"metaroce_udp\0\0\0\0";

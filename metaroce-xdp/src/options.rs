@@ -1,6 +1,7 @@
 //! How an interface is used.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::OpenError;
 
@@ -114,5 +115,28 @@ mod tests {
         assert!(matches!(bad.check(), Err(OpenError::Config("XdpOptions::receive_frames"))));
         let bad = XdpOptions { chunk_bytes: 8192, ..XdpOptions::new("eth0") };
         assert!(matches!(bad.check(), Err(OpenError::Config("XdpOptions::chunk_bytes"))));
+    }
+}
+
+/// Time to try again what the kernel will let go of soon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience(Option<Instant>);
+
+impl XdpOptions {
+    /// The time of [`patience`](Self::patience), from now on.
+    pub(crate) fn start_waiting(&self) -> Patience {
+        Patience(Instant::now().checked_add(self.patience))
+    }
+}
+
+impl Patience {
+    /// Sleeps a little and returns true, or returns false if the time is over.
+    pub(crate) fn wait(self) -> bool {
+        const PAUSE: Duration = Duration::from_millis(10);
+        let more = self.0.is_none_or(|until| Instant::now() < until);
+        if more {
+            thread::sleep(PAUSE);
+        }
+        more
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::error::OpenError;
 use crate::memory::{FilledFrame, FreeFrame, ReceivedFrame, Umem};
@@ -294,7 +292,7 @@ impl QueueSocket {
             CopyMode::Automatic | CopyMode::Copy => libc::XDP_COPY,
         };
         let mut parts = fragments && options.multi_buffer;
-        let until = Instant::now().checked_add(options.patience);
+        let patience = options.start_waiting();
         loop {
             let flags = copy | libc::XDP_USE_NEED_WAKEUP | if parts { XDP_USE_SG } else { 0 };
             let error = match xsk::bind(self.fd.as_fd(), interface, options.queue, flags) {
@@ -302,9 +300,7 @@ impl QueueSocket {
                 Err(error) => error,
             };
             match error.raw_os_error() {
-                Some(libc::EBUSY) if until.is_none_or(|until| Instant::now() < until) => {
-                    thread::sleep(BUSY_PAUSE);
-                }
+                Some(libc::EBUSY) if patience.wait() => {}
                 Some(libc::EBUSY) => {
                     let interface = options.interface.clone();
                     return Err(OpenError::QueueBusy { interface, queue: options.queue });
@@ -348,9 +344,6 @@ impl AsRawFd for QueueSocket {
 
 /// `XDP_USE_SG` of `linux/if_xdp.h`: packets may take several chunks.
 const XDP_USE_SG: u16 = 1 << 4;
-
-/// Between two tries to bind.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Frames that one kick may send, where the kernel lets that be set.
 const SEND_BUDGET: u32 = 512;

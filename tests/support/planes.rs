@@ -227,7 +227,6 @@ pub(crate) fn ip(arguments: &[&str]) {
     output(Command::new("ip").args(arguments));
 }
 
-#[track_caller]
 /// Packets that a namespace has sent over a device.
 pub(crate) fn packets_sent(namespace: &str, device: &str) -> u64 {
     let listing =
@@ -236,6 +235,7 @@ pub(crate) fn packets_sent(namespace: &str, device: &str) -> u64 {
     listing[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
 }
 
+#[track_caller]
 pub(crate) fn output(command: &mut Command) -> String {
     try_output(command).unwrap()
 }

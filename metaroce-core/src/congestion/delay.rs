@@ -1,7 +1,7 @@
 //! Windows that hold the queueing delay at a target, as Swift does (Kumar et al., SIGCOMM 2020): for fabrics that mark
 //! nothing, or whose marks don't arrive.
 
-use super::growth::{RecentLoss, additive};
+use super::growth::{RecentLoss, cut_for_timeout, grow};
 use super::{CongestionControl, Feedback, PathWindow, WindowBounds};
 use crate::time::Instant;
 
@@ -17,8 +17,6 @@ pub struct DelayTarget;
 
 /// The cut is this many tenths of the part of the RTT that lies above the target.
 const CUT_TENTHS: u64 = 8;
-/// Packets of the window after a retransmission timeout.
-const TIMEOUT_PACKETS: u64 = 2;
 /// Units of `1/√packets`, in which the target is scaled.
 const ROOT: u64 = 1_000;
 /// `1/√packets` of the windows from which on the target is the smallest (100 packets) and the largest (1/10 packet).
@@ -70,12 +68,7 @@ impl CongestionControl for DelayTarget {
                 memo.settled = 1;
             }
         } else if feedback.window_limited {
-            let step = if memo.settled == 0 {
-                feedback.delivered_bytes
-            } else {
-                additive(window.window_bytes, feedback, bounds)
-            };
-            window.window_bytes = window.window_bytes.saturating_add(step).min(bounds.window_bytes_max);
+            grow(window, memo.settled != 0, feedback, bounds);
         }
         memo.store(window);
     }
@@ -86,7 +79,7 @@ impl CongestionControl for DelayTarget {
     }
 
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
-        window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS.saturating_mul(bounds.packet_bytes));
+        cut_for_timeout(window, bounds);
         Memo { settled: 0, ..Memo::load(window) }.store(window);
     }
 }

@@ -1,6 +1,6 @@
 //! The default: AIMD on the fraction of marked packets (DCTCP, RFC 8257), with delay as a mark where there is no ECN.
 
-use super::growth::{RecentLoss, additive};
+use super::growth::{RecentLoss, cut_for_timeout, grow};
 use super::{CongestionControl, Feedback, PathWindow, WindowBounds};
 use crate::time::Instant;
 
@@ -17,8 +17,6 @@ pub struct EcnAimd;
 const ONE: u64 = 1 << 16;
 /// Packets that a period has at least.
 const PERIOD_PACKETS: u64 = 4;
-/// Packets of the window after a retransmission timeout.
-const TIMEOUT_PACKETS: u64 = 2;
 
 /// [`PathWindow::scratch`] under names.
 struct Memo {
@@ -68,13 +66,7 @@ impl CongestionControl for EcnAimd {
         memo.marked += if delayed { packets } else { u64::from(feedback.marked) };
         memo.recent.count(feedback);
         if memo.marked == 0 && feedback.window_limited {
-            //= MR-CC-5
-            let step = if memo.settled == 0 {
-                feedback.delivered_bytes
-            } else {
-                additive(window.window_bytes, feedback, bounds)
-            };
-            window.window_bytes = window.window_bytes.saturating_add(step).min(bounds.window_bytes_max);
+            grow(window, memo.settled != 0, feedback, bounds);
         }
         let age = feedback.now.since(Instant::from_nanos(memo.period_start));
         if memo.packets >= PERIOD_PACKETS && age >= feedback.rtt_ns_smoothed {
@@ -92,8 +84,7 @@ impl CongestionControl for EcnAimd {
     }
 
     fn on_timeout(&self, window: &mut PathWindow, bounds: &WindowBounds) {
-        //= MR-CC-10
-        window.window_bytes = window.window_bytes.min(TIMEOUT_PACKETS * bounds.packet_bytes);
+        cut_for_timeout(window, bounds);
         // It starts again: from so little, one packet per RTT would take for ever.
         let memo = Memo { settled: 0, ..Memo::load(window) };
         memo.store(window);
