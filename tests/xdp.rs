@@ -128,13 +128,14 @@ fn losses_on_every_plane_are_survived() {
     let Some(setup) = Setup::new("losses_on_every_plane_are_survived") else { return };
     setup.planes.lose(100);
     let _server = setup.serve(&XDP);
-    setup.there_and_back(&XDP, "16");
+    setup.there_and_back(&XDP, "64");
     assert!((0..4).all(|spine| setup.planes.lost(spine) > 0), "a plane lost nothing");
 }
 
 #[test]
 fn each_path_has_a_source_port_and_no_socket_and_all_planes_carry_data() {
-    const PATHS: usize = 16;
+    // The ports are drawn at random: with 16, every 25th draw would leave a plane out; with 64, one in 25 million.
+    const PATHS: usize = 64;
     let Some(setup) = Setup::new("each_path_has_a_source_port_and_no_socket_and_all_planes_carry_data")
     else {
         return;
@@ -142,7 +143,7 @@ fn each_path_has_a_source_port_and_no_socket_and_all_planes_carry_data() {
     setup.planes.watch_ports();
     let _server = setup.serve(&XDP);
     std::fs::write(setup.local.path().join("a"), noise(1, 4 * SIZE)).unwrap();
-    let mut client = setup.start(&XDP, &["put", "a", ADDRESS_B, "--paths", "16"]);
+    let mut client = setup.start(&XDP, &["put", "a", ADDRESS_B, "--paths", &PATHS.to_string()]);
     let mut sockets = 0;
     while client.is_running() {
         sockets = sockets.max(udp_sockets(client.id()));
@@ -153,7 +154,7 @@ fn each_path_has_a_source_port_and_no_socket_and_all_planes_carry_data() {
     let ports: Vec<BTreeSet<u16>> = (0..4)
         .map(|spine| {
             let ports = setup.planes.ports(spine).into_iter();
-            ports.filter(|(_, packets)| *packets > 100).map(|(port, _)| port).collect()
+            ports.filter(|(_, packets)| *packets > 10).map(|(port, _)| port).collect()
         })
         .collect();
     println!("source ports in each plane: {ports:?}");
