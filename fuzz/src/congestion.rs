@@ -33,6 +33,7 @@ enum Step {
     Again(Told, u8),
     Timeout,
     Start,
+    Repath,
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -65,6 +66,7 @@ pub fn run(bytes: &[u8]) {
             Step::Again(told, times) => (0..times).for_each(|_| path.tell(&told)),
             Step::Timeout => path.algorithm.on_timeout(&mut path.window, &path.bounds),
             Step::Start => path.algorithm.on_start(&mut path.window, &path.bounds),
+            Step::Repath => path.algorithm.on_repath(&mut path.window, &path.bounds),
         }
         path.clamp();
     }

@@ -45,7 +45,7 @@ impl RegionMemory {
         if length == 0 {
             return Ok(Self::empty());
         }
-        let map = MmapOptions::new().len(length).map_anon()?;
+        let map = MmapOptions::new().len(mapped_bytes(length)).map_anon()?;
         #[cfg(target_os = "linux")]
         if length >= HUGE_PAGES_FROM {
             // Fewer page faults and TLB misses; a kernel without huge pages says so, which changes nothing.
@@ -175,6 +175,17 @@ impl RegionMemory {
         Some(RawPart { base, length, memory: PhantomData })
     }
 
+    /// The whole mapping, if it has room for a backend behind the region: memory of [`zeroed`](Self::zeroed) and
+    /// [`copied_from`](Self::copied_from) of 1 MiB or more, on Linux. So a backend can have headers and payload in one
+    /// buffer that it registers with the kernel. It may write to the [`Mapping::apron`], nobody else does; what is in it
+    /// means nothing to anybody else.
+    #[must_use]
+    pub fn mapping(&self) -> Option<Mapping> {
+        let Backing::Anonymous(map) = &self.backing else { return None };
+        let apron_start = map.len().checked_sub(APRON_BYTES)?;
+        (apron_start >= self.length).then_some(Mapping { base: self.base, bytes: map.len(), apron_start })
+    }
+
     /// Waits until what was written is in the file; does nothing for other memory.
     ///
     /// # Errors
@@ -222,6 +233,34 @@ impl fmt::Debug for RegionMemory {
             .field("kind", &kind)
             .field("length", &self.length)
             .finish_non_exhaustive()
+    }
+}
+
+/// Where a region and the room behind it lie; valid as long as the [`RegionMemory`] lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    base: *mut u8,
+    bytes: usize,
+    apron_start: usize,
+}
+
+impl Mapping {
+    /// Address of the first byte, which is the region's first.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes, with the apron, which is its end.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The room for a backend, [`APRON_BYTES`] long, at a multiple of a page.
+    #[must_use]
+    pub fn apron(&self) -> *mut u8 {
+        self.base.wrapping_add(self.apron_start)
     }
 }
 
@@ -316,7 +355,7 @@ pub fn allocate_file(file: &File, length: u64) -> io::Result<()> {
 }
 
 enum Backing {
-    Anonymous(#[expect(dead_code, reason = "held for its destructor, which unmaps")] MmapRaw),
+    Anonymous(MmapRaw),
     File(MmapRaw),
     Lent,
 }
@@ -324,6 +363,37 @@ enum Backing {
 /// Anonymous memory asks for huge pages from this size on.
 #[cfg(target_os = "linux")]
 const HUGE_PAGES_FROM: usize = 4 << 20;
+#[cfg(target_os = "linux")]
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Bytes of the room behind a region that has some: see [`RegionMemory::mapping`]. It takes up RAM only when it is used.
+pub const APRON_BYTES: usize = 256 << 10;
+
+/// Anonymous memory has an apron from this size on.
+#[cfg(target_os = "linux")]
+const APRON_FROM: usize = 1 << 20;
+
+/// Bytes to map for a region: with an apron, if it is large, and whole huge pages, if it asks for them.
+#[cfg(target_os = "linux")]
+fn mapped_bytes(length: usize) -> usize {
+    let with_apron = || length.checked_next_multiple_of(PAGE_BYTES)?.checked_add(APRON_BYTES);
+    match with_apron() {
+        Some(bytes) if length >= HUGE_PAGES_FROM => {
+            bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(length)
+        }
+        Some(bytes) if length >= APRON_FROM => bytes,
+        _ => length,
+    }
+}
+
+/// A multiple of the page size of every processor.
+#[cfg(target_os = "linux")]
+const PAGE_BYTES: usize = 64 << 10;
+
+#[cfg(not(target_os = "linux"))]
+fn mapped_bytes(length: usize) -> usize {
+    length
+}
 
 fn check_file(file: &File, offset: u64, length: usize) -> io::Result<()> {
     let end = offset.checked_add(length as u64).ok_or(io::ErrorKind::InvalidInput)?;

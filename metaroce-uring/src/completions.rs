@@ -7,7 +7,7 @@ use metaroce_mio::sys::SendFault;
 
 use crate::outgoing::REPEAT_NS;
 use crate::sys::ring::{Completion, Tag};
-use crate::sys::slots::{Stage, was_copied};
+use crate::sys::slots::{Means, Stage, was_copied};
 use crate::uring::Uring;
 
 /// A filled receive buffer.
@@ -135,12 +135,27 @@ impl Uring {
             host.stats.send_errors.other += datagrams as u64;
             return self.finish(index);
         }
-        if slot.job.zero_copy && fault == SendFault::NoBuffers {
-            // The pages can't be locked, by the limit of this user: from now on they are copied.
-            slot.job.zero_copy = false;
-            self.stats.zero_copy_refused += 1;
-            self.zero_copy.give_up();
-            return self.submit_slot(index);
+        match slot.job.means {
+            Means::Direct if fault == SendFault::NoBuffers => {
+                // The pages can't be locked, by the limit of this user: from now on they are copied.
+                slot.job.means = Means::Copied;
+                self.stats.zero_copy_refused += 1;
+                self.zero_copy.give_up();
+                return self.submit_slot(index);
+            }
+            Means::Registered(buffer) if may_be_of_registration(error) => {
+                slot.job.means = Means::Copied;
+                self.stats.registered_refused += 1;
+                match fault {
+                    SendFault::TooLarge => self.registered.in_pages(buffer),
+                    SendFault::NoBuffers => {}
+                    _ => self.registered.give_up(),
+                }
+                let socket = slot.job.socket;
+                self.files.hold(socket);
+                return self.submit_slot(index);
+            }
+            _ => {}
         }
         if whole && datagrams > 1 && matches!(fault, SendFault::TooLarge | SendFault::Unsupported) {
             host.stats.send_errors.gso_refused += 1;
@@ -190,6 +205,13 @@ impl Uring {
         slot.job.stage = Stage::Finished;
         self.files.on_complete(slot.job.socket);
     }
+}
+
+/// Whether sending from a registered buffer may be what the kernel refuses. A copy tells, if it is refused too.
+fn may_be_of_registration(error: &std::io::Error) -> bool {
+    let refusals =
+        [libc::EFAULT, libc::EINVAL, libc::EOPNOTSUPP, libc::EMSGSIZE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|number| refusals.contains(&number))
 }
 
 /// Errors in a row that receiving survives.

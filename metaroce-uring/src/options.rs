@@ -22,6 +22,10 @@ pub struct UringOptions {
     pub sq_poll_idle: Option<Duration>,
     /// Sending without copying; default [`ZeroCopy::Auto`].
     pub zero_copy: ZeroCopy,
+    /// Bytes of regions to register with the ring at most, where sending without a copy pays; 0 for none, default 256 MiB.
+    /// Registered memory is pinned: it takes up RAM whole, and an ordinary user's limit of locked memory counts it. A
+    /// region that finds no room under either limit is sent from as if it were not registered.
+    pub registered_bytes_max: usize,
 }
 
 impl Default for UringOptions {
@@ -33,6 +37,7 @@ impl Default for UringOptions {
             submit_bytes: 128 << 10,
             sq_poll_idle: None,
             zero_copy: ZeroCopy::Auto,
+            registered_bytes_max: 256 << 20,
         }
     }
 }

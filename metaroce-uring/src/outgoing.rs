@@ -10,6 +10,7 @@ use metaroce_mio::backend::{Outcome, Packet};
 use metaroce_mio::sys::{Target, destination};
 
 use crate::files::Admission;
+use crate::sys::slots::Means;
 use crate::uring::Uring;
 
 /// Where a send goes, and how large it is.
@@ -134,9 +135,8 @@ impl Uring {
     fn launch(&mut self, index: u32, shipment: &Shipment, host: &mut Host) -> Outcome {
         let v6 = self.planes_v6(shipment.plane);
         let Some(to) = destination(shipment.to, v6) else { return Outcome::Gone };
+        let means = self.means(index, shipment, host);
         let Some(slot) = self.slots.get_mut(index) else { return Outcome::Gone };
-        let zero_copy =
-            slot.can_be_direct() && self.zero_copy.wants(shipment.plane, shipment.to.ip(), shipment.bytes);
         let target = Target {
             to: shipment.to,
             socket_v6: v6,
@@ -145,9 +145,10 @@ impl Uring {
             portable: false,
         };
         slot.aim(to, target);
-        slot.job.zero_copy = zero_copy;
+        slot.job.means = means;
         let socket = slot.job.socket;
-        self.stats.zero_copy_sends += u64::from(zero_copy);
+        self.stats.zero_copy_sends += u64::from(means != Means::Copied);
+        self.stats.registered_sends += u64::from(matches!(means, Means::Registered(_)));
         host.stats.send_calls += 1;
         self.files.on_sent(socket, shipment.bytes, shipment.segment_bytes);
         self.submit_slot(index);
@@ -158,6 +159,19 @@ impl Uring {
             self.hurry(host);
         }
         Outcome::Gone
+    }
+
+    /// How the send of a slot is to go out. Its region may get registered here.
+    fn means(&mut self, index: u32, shipment: &Shipment, host: &Host) -> Means {
+        let Some(slot) = self.slots.get_mut(index) else { return Means::Copied };
+        let (plane, to, bytes) = (shipment.plane, shipment.to.ip(), shipment.bytes);
+        if self.zero_copy.wants_registered(plane, to, bytes)
+            && let Some(buffer) = self.registered.adopt(&self.ring, index, slot, &host.regions)
+        {
+            return Means::Registered(buffer);
+        }
+        let direct = slot.can_be_direct() && self.zero_copy.wants(plane, to, bytes);
+        if direct { Means::Direct } else { Means::Copied }
     }
 
     /// Gives the ring what a slot says; if that fails the backend is useless.

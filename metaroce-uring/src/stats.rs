@@ -20,6 +20,15 @@ pub struct UringStats {
     pub zero_copy_copied: u64,
     /// Of these, those that were refused for want of locked memory, and went out as copies.
     pub zero_copy_refused: u64,
+    /// Of these, those from regions that are registered with the ring.
+    pub registered_sends: u64,
+    /// Of those, the ones that the kernel refused, and that went out as copies.
+    pub registered_refused: u64,
+    /// Regions that are registered at the moment.
+    pub regions_registered: usize,
+    /// Regions that could not be registered, for want of locked memory or under
+    /// [`UringOptions::registered_bytes_max`](crate::UringOptions::registered_bytes_max).
+    pub regions_refused: u64,
     /// Sends under way at the moment.
     pub sends_under_way: usize,
     /// Sends that were cancelled, since a region was to be given back.

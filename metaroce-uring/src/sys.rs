@@ -2,6 +2,7 @@
 
 pub(crate) mod buffers;
 pub(crate) mod price;
+pub(crate) mod registered;
 pub(crate) mod ring;
 pub(crate) mod slots;
 pub(crate) mod wake;

@@ -22,6 +22,7 @@ use crate::options::UringOptions;
 use crate::probe::{explain, probe};
 use crate::stats::UringStats;
 use crate::sys::buffers::{Buffers, COALESCED_BYTES};
+use crate::sys::registered::Registered;
 use crate::sys::ring::{File, Ring, Tag};
 use crate::sys::slots::Slots;
 use crate::sys::wake::WakeCounter;
@@ -40,6 +41,7 @@ pub struct Uring {
     pub(crate) slots: Slots,
     pub(crate) wake: Option<WakeCounter>,
     pub(crate) zero_copy: Policy,
+    pub(crate) registered: Registered,
     pub(crate) capabilities: Capabilities,
     pub(crate) segments_max: usize,
     pub(crate) submit_bytes: usize,
@@ -120,6 +122,7 @@ impl OpenBackend for Uring {
             slots: Slots::new(options.sends_max),
             wake: None,
             zero_copy: Policy::new(options.zero_copy, features.zero_copy),
+            registered: Registered::new(options.registered_bytes_max),
             capabilities,
             segments_max: usize::from(config.sockets.gso_segments_max).clamp(1, SEGMENTS_MAX),
             submit_bytes: options.submit_bytes,
@@ -159,6 +162,8 @@ impl Uring {
             enters: self.ring.enters,
             completion_overflows: self.ring.overflows,
             sends_under_way: self.slots.taken(),
+            regions_registered: self.registered.count(),
+            regions_refused: self.registered.refused,
             ..self.stats
         }
     }
@@ -318,7 +323,11 @@ impl Backend for Uring {
     }
 
     fn release_region(&mut self, region: RegionId, host: &mut Host) -> io::Result<()> {
-        if self.slots.taken() == 0 { Ok(()) } else { self.let_go(region, host) }
+        if self.slots.taken() > 0 {
+            self.let_go(region, host)?;
+        }
+        self.registered.release(&self.ring, region);
+        Ok(())
     }
 
     fn shut_down(&mut self) {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::options::ZeroCopy;
 use crate::sys::price::{LARGE_BYTES, Prices, SMALL_BYTES, measure};
@@ -14,9 +15,18 @@ use crate::sys::price::{LARGE_BYTES, Prices, SMALL_BYTES, measure};
 #[derive(Debug)]
 pub(crate) struct Policy {
     mode: ZeroCopy,
-    /// Sends from that size on pay; measured when first needed.
-    pays_from: Option<usize>,
+    /// Measured when first needed.
+    pays_from: Option<PaysFrom>,
     destinations: Vec<(u8, IpAddr, Verdict)>,
+}
+
+/// The sizes from which not copying pays, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PaysFrom {
+    /// From where the bytes are.
+    pub(crate) direct: usize,
+    /// The same, from a registered buffer.
+    pub(crate) registered: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +54,7 @@ impl Policy {
             ZeroCopy::Auto => {
                 let known = self.destinations.iter().find(|(p, ip, _)| (*p, *ip) == (plane, to));
                 match known.map(|(_, _, verdict)| *verdict) {
-                    Some(Verdict::Direct) => {
-                        let pays_from =
-                            *self.pays_from.get_or_insert_with(|| pays_from().unwrap_or(usize::MAX));
-                        bytes >= pays_from
-                    }
+                    Some(Verdict::Direct) => bytes >= self.pays_from().direct,
                     Some(Verdict::Trying | Verdict::Copies) => false,
                     None if self.destinations.len() >= DESTINATIONS_MAX => false,
                     None => {
@@ -58,6 +64,23 @@ impl Policy {
                 }
             }
         }
+    }
+
+    /// Whether a send of `bytes` is to go out from a registered buffer, if it can.
+    pub(crate) fn wants_registered(&mut self, plane: u8, to: IpAddr, bytes: usize) -> bool {
+        match self.mode {
+            ZeroCopy::Never => false,
+            ZeroCopy::From(least) => bytes >= least,
+            ZeroCopy::Auto => {
+                self.destinations.contains(&(plane, to, Verdict::Direct))
+                    && bytes >= self.pays_from().registered
+            }
+        }
+    }
+
+    fn pays_from(&mut self) -> PaysFrom {
+        let never = PaysFrom { direct: usize::MAX, registered: usize::MAX };
+        *self.pays_from.get_or_insert_with(|| pays_from().unwrap_or(never))
     }
 
     /// A send was reported as copied, or not.
@@ -75,15 +98,17 @@ impl Policy {
     }
 }
 
-/// The size from which not copying pays, bytes.
-pub(crate) fn pays_from() -> io::Result<usize> {
-    measure().map(crossing)
+/// Measures the sizes from which not copying pays.
+fn pays_from() -> io::Result<PaysFrom> {
+    let prices = measure()?;
+    let registered = prices.small_registered.map_or(usize::MAX, |price| crossing(prices, price));
+    Ok(PaysFrom { direct: crossing(prices, prices.small_direct), registered })
 }
 
 /// Where the saved copy outweighs the price. Loopback copies in both cases, so the difference between the two is the
-/// price; the slope over sizes is what a copied byte costs.
-fn crossing(prices: Prices) -> usize {
-    let price_ns = prices.small_direct.saturating_sub(prices.small).as_nanos();
+/// price; the slope over sizes is what a copied byte costs. `small` is the time of a small send that is not to be copied.
+fn crossing(prices: Prices, small: Duration) -> usize {
+    let price_ns = small.saturating_sub(prices.small).as_nanos();
     let slope_ns = prices.large.saturating_sub(prices.small).as_nanos();
     let span = (LARGE_BYTES - SMALL_BYTES) as u128;
     if slope_ns == 0 {
@@ -100,8 +125,6 @@ const DESTINATIONS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -122,13 +145,16 @@ mod tests {
     #[test]
     fn a_device_that_does_not_copy_gets_what_is_large_enough() {
         let mut policy = Policy::new(ZeroCopy::Auto, true);
-        policy.pays_from = Some(40_000);
+        policy.pays_from = Some(PaysFrom { direct: 40_000, registered: 10_000 });
+        assert!(!policy.wants_registered(0, HERE, 20_000), "not before it was tried");
         assert!(policy.wants(0, HERE, 20_000), "the trial");
         policy.on_report(0, HERE, false);
         assert!(!policy.wants(0, HERE, 39_999));
         assert!(policy.wants(0, HERE, 40_000));
+        assert!(!policy.wants_registered(0, HERE, 9_999));
+        assert!(policy.wants_registered(0, HERE, 10_000));
         policy.give_up();
-        assert!(!policy.wants(0, HERE, 40_000));
+        assert!(!policy.wants(0, HERE, 40_000) && !policy.wants_registered(0, HERE, 40_000));
     }
 
     #[test]
@@ -142,8 +168,9 @@ mod tests {
     fn the_crossing_is_where_the_price_is_saved() {
         let prices = |small, large, small_direct| {
             let [small, large, small_direct] = [small, large, small_direct].map(Duration::from_micros);
-            Prices { small, large, small_direct }
+            (Prices { small, large, small_direct, small_registered: None }, small_direct)
         };
+        let crossing = |(prices, small)| crossing(prices, small);
         // 56 KiB more cost 14 us: 4 KiB each us. A price of 5 us is saved by 20 KiB.
         assert_eq!(crossing(prices(6, 20, 11)), 20 << 10);
         assert_eq!(crossing(prices(6, 20, 6)), SMALL_BYTES, "no price");
@@ -153,7 +180,11 @@ mod tests {
     #[test]
     fn measuring_gives_a_size() {
         match crate::check() {
-            Ok(()) => assert!(pays_from().expect("measured") >= SMALL_BYTES),
+            Ok(()) => {
+                let sizes = pays_from().expect("measured");
+                println!("{sizes:?}");
+                assert!(sizes.direct >= SMALL_BYTES && sizes.registered >= SMALL_BYTES);
+            }
             Err(error) => eprintln!("skipped: measuring_gives_a_size: {error}"),
         }
     }

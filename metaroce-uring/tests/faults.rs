@@ -134,6 +134,110 @@ fn sending_without_a_copy_delivers_the_same_bytes() {
     two.close();
 }
 
+/// Whether the kernel knows sends that gather from a registered buffer (Linux 6.15).
+fn sends_from_registered(test: &str, sender: &UringStats) -> bool {
+    let refused = sender.registered_refused > 0 && sender.registered_sends == sender.registered_refused;
+    if refused || sender.zero_copy_sends == 0 {
+        suite::skip(test, "this kernel sends nothing from registered buffers");
+    }
+    !refused && sender.zero_copy_sends > 0
+}
+
+#[test]
+fn sending_from_registered_regions_delivers_the_same_bytes() {
+    let test = "sending_from_registered_regions_delivers_the_same_bytes";
+    if !possible(test) {
+        return;
+    }
+    for segments_max in [1, 4, 8] {
+        let drivers = configs(V4, |_| {}).map(|mut config| {
+            config.sockets.gso_segments_max = segments_max;
+            let options = options(|options| options.zero_copy = ZeroCopy::From(1));
+            Box::new(Driver::with_options(config, options).expect("a driver"))
+        });
+        let mut two = Two::join(drivers);
+        two.write_and_verify(16 << 20);
+        let [sender, _] = counters(&two);
+        println!("{segments_max} segments: {sender:?}");
+        if !sends_from_registered(test, &sender) {
+            return;
+        }
+        assert_eq!(sender.regions_refused, 0, "{sender:?}");
+        assert!(sender.registered_sends > 100, "{sender:?}");
+        assert!(sender.regions_registered <= 1, "what is given back is not registered any more: {sender:?}");
+        assert_eq!(two.drivers[0].stats().send_errors.gso_refused, 0);
+        two.close();
+    }
+}
+
+/// Memory that the kernel does not keep in huge pages has more pieces than it seems.
+#[test]
+fn a_registered_send_of_too_many_pieces_goes_out_as_a_copy() {
+    let test = "a_registered_send_of_too_many_pieces_goes_out_as_a_copy";
+    if !possible(test) {
+        return;
+    }
+    let large = |config: &mut DriverConfig| {
+        config.endpoint.mtu_bytes = 9_000;
+        config.sockets.gso_segments_max = 6;
+    };
+    let mut two = pair(large, options(|options| options.zero_copy = ZeroCopy::From(1)));
+    for _ in 0..4 {
+        // Too small to be in huge pages.
+        two.write_and_verify(3 << 20);
+    }
+    let [sender, _] = counters(&two);
+    println!("{sender:?}");
+    assert_eq!(two.drivers[0].stats().send_errors.gso_refused, 0, "{sender:?}");
+    assert!(sender.regions_refused == 0 && sender.zero_copy_sends > 0, "{sender:?}");
+    // Each region once, and what was under way then.
+    assert!(10 * sender.registered_refused <= sender.requests, "{sender:?}");
+    two.close();
+}
+
+#[test]
+fn no_more_is_registered_than_allowed() {
+    let test = "no_more_is_registered_than_allowed";
+    if !possible(test) {
+        return;
+    }
+    for (allowed, refused) in [(0, 0), (4 << 20, 1)] {
+        let drivers = configs(V4, |config| config.sockets.gso_segments_max = 4).map(|config| {
+            let mut options = options(|options| options.zero_copy = ZeroCopy::From(1));
+            options.registered_bytes_max = allowed;
+            Box::new(Driver::with_options(config, options).expect("a driver"))
+        });
+        let mut two = Two::join(drivers);
+        two.write_and_verify(8 << 20);
+        let [sender, _] = counters(&two);
+        println!("{sender:?}");
+        assert_eq!((sender.registered_sends, sender.regions_refused), (0, refused), "{sender:?}");
+        assert!(sender.zero_copy_sends > 0, "{sender:?}");
+        two.close();
+    }
+}
+
+#[test]
+fn an_ordinary_user_without_room_for_a_registered_region_sends_all_the_same() {
+    let test = "an_ordinary_user_without_room_for_a_registered_region_sends_all_the_same";
+    if !possible(test) {
+        return;
+    }
+    let limits = child::Limits { locked_bytes: Some(4 << 20), open_files: None, ordinary_user: true };
+    child::run(test, limits, || {
+        let few = |config: &mut DriverConfig| config.sockets.gso_segments_max = 4;
+        let mut two = pair(few, options(|options| options.zero_copy = ZeroCopy::From(1)));
+        two.write_and_verify(8 << 20);
+        let [sender, _] = counters(&two);
+        assert!(sender.regions_refused > 0 && sender.registered_sends == 0, "{sender:?}");
+        // A smaller one fits. The ring's own memory is not counted.
+        two.write_and_verify(2 << 20);
+        let [sender, _] = counters(&two);
+        assert!(sender.registered_sends > 0, "{sender:?}");
+        two.close();
+    });
+}
+
 #[test]
 fn without_locked_memory_and_privileges_everything_is_copied() {
     let test = "without_locked_memory_and_privileges_everything_is_copied";

@@ -117,9 +117,12 @@ fn a_region_that_a_device_still_reads_stays_with_the_driver() {
     if counters.zero_copy_sends == 0 || counters.zero_copy_copied == counters.zero_copy_sends {
         return suite::skip("a_region_that_a_device_still_reads", "this kernel copies on veth at once");
     }
+    println!("{counters:?}");
     assert_eq!(ask_back(&mut stuck).err(), Some(RegionError::NoRegion));
     let driver = &mut stuck.two.drivers[0];
-    assert!(driver.backend().counters().sends_under_way > 0);
+    let after = driver.backend().counters();
+    assert!(after.sends_under_way > 0);
+    assert_eq!(after.regions_registered, counters.regions_registered, "its buffer stays too: {after:?}");
     assert!(driver.copy_out(stuck.region, 0, &mut [0]).is_err(), "it is no region any more");
     driver.turn().expect("turned");
     let start = Instant::now();

@@ -136,3 +136,25 @@ fn an_empty_memory_can_be_registered_and_has_no_bytes() {
     assert!(memory.copy_from(0, &[1]).is_err());
     assert_eq!(memory.raw(0, 0).map(|part| part.len()), Some(0));
 }
+
+/// What a backend writes there must not be seen in the region, and a region must not lose bytes to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_large_region_has_an_apron_behind_its_last_byte() {
+    for length in [1 << 20, (1 << 20) + 1, 4 << 20, (6 << 20) - 7] {
+        let memory = RegionMemory::copied_from(&vec![7; length]).expect("mapped");
+        let mapping = memory.mapping().expect("with an apron");
+        let start = mapping.apron().addr() - mapping.base().addr();
+        assert!(start >= length && start + APRON_BYTES == mapping.bytes(), "{mapping:?}");
+        assert_eq!(mapping.apron().addr() % 4096, 0);
+        // SAFETY: the apron is mapped, that long, and nobody else's.
+        unsafe { ptr::write_bytes(mapping.apron(), 9, APRON_BYTES) };
+        let mut out = vec![0; length];
+        memory.copy_to(0, &mut out).expect("fits");
+        assert!(out.iter().all(|byte| *byte == 7));
+        assert!(memory.raw(1, length).is_none(), "the apron is not of the region");
+    }
+    assert_eq!(RegionMemory::zeroed((1 << 20) - 1).expect("mapped").mapping(), None, "too small");
+    let file = temporary_file(&[1; 8192]);
+    assert_eq!(RegionMemory::file_read_only(&file, 0, 8192).expect("mapped").mapping(), None);
+}

@@ -83,6 +83,8 @@ impl<B: Backend + ?Sized> Two<B> {
 
     /// Writes `length` bytes from the first to the second, in work requests of 8 MiB, and compares them.
     pub fn write_and_verify(&mut self, length: usize) {
+        // An earlier call's completion is not this one's.
+        self.events.iter_mut().for_each(Vec::clear);
         let bytes = pattern(length);
         let source = self.region(0, RegionMemory::copied_from(&bytes).expect("memory"));
         let target = self.region(1, RegionMemory::zeroed(length).expect("memory"));

@@ -20,6 +20,16 @@ pub(crate) struct Prices {
     pub(crate) large: Duration,
     /// Of [`SMALL_BYTES`], asked to go out without a copy.
     pub(crate) small_direct: Duration,
+    /// The same, from a registered buffer; `None` where there can be none.
+    pub(crate) small_registered: Option<Duration>,
+}
+
+/// How a send goes out while it is measured.
+#[derive(Clone, Copy)]
+enum How {
+    Copied,
+    Direct,
+    Registered,
 }
 
 /// Measures; takes some milliseconds.
@@ -31,14 +41,22 @@ pub(crate) fn measure() -> io::Result<Prices> {
     let mut ring = Ring::new(&UringOptions { entries: 8, ..UringOptions::default() })?;
     ring.start()?;
     let bytes = vec![0; LARGE_BYTES];
-    let mut time = |length, direct| median(&mut ring, &sender, &receiver, &bytes, length, direct);
-    let prices = (time(SMALL_BYTES, false), time(LARGE_BYTES, false), time(SMALL_BYTES, true));
+    let range = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: the kernel pins the pages, and reads them only for the sends below.
+    let registered = unsafe { ring.submitter().register_buffers(&[range]) }.is_ok();
+    let mut time = |length, how| median(&mut ring, &sender, &receiver, &bytes, length, how);
+    let prices =
+        (time(SMALL_BYTES, How::Copied), time(LARGE_BYTES, How::Copied), time(SMALL_BYTES, How::Direct));
+    let small_registered = if registered { time(SMALL_BYTES, How::Registered) } else { None };
     let (Some(small), Some(large), Some(small_direct)) = prices else {
         // The kernel may still read them.
         std::mem::forget(bytes);
         return Err(io::ErrorKind::TimedOut.into());
     };
-    Ok(Prices { small, large, small_direct })
+    if ring.outstanding() > 0 {
+        std::mem::forget(bytes);
+    }
+    Ok(Prices { small, large, small_direct, small_registered })
 }
 
 fn median(
@@ -47,7 +65,7 @@ fn median(
     receiver: &UdpSocket,
     bytes: &[u8],
     length: usize,
-    direct: bool,
+    how: How,
 ) -> Option<Duration> {
     let mut inbox = [0; 1];
     let start = bytes.get(..length)?.as_ptr();
@@ -56,10 +74,10 @@ fn median(
     for _ in 0..ROUNDS {
         let before = Instant::now();
         let file = Fd(sender.as_raw_fd());
-        let entry = if direct {
-            SendZc::new(file, start, length).build()
-        } else {
-            Send::new(file, start, length).build()
+        let entry = match how {
+            How::Copied => Send::new(file, start, length).build(),
+            How::Direct => SendZc::new(file, start, length).build(),
+            How::Registered => SendZc::new(file, start, length).buf_index(Some(0)).build(),
         };
         // SAFETY: the bytes outlive the request: it is waited for right here, or else they are never freed.
         unsafe { ring.push(entry, Tag::Send(0)) }.ok()?;

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use io_uring::{opcode, squeue};
 use metaroce_core::ids::RegionId;
 use metaroce_core::transmit::Transmit;
-use metaroce_mio::memory::RawPart;
+use metaroce_mio::memory::{APRON_BYTES, Mapping, RawPart};
 use metaroce_mio::regions::RegionTable;
 use metaroce_mio::sys::Target;
 use metaroce_mio::sys::linux::Control;
 use socket2::SockAddr;
 
+use super::registered::{PLACE_BYTES, Pieces};
 use super::ring::{File, Ring, Tag};
 
 /// A fixed number of descriptors, which never move.
@@ -44,14 +45,26 @@ pub(crate) struct Job {
     pub(crate) file: Option<File>,
     /// Plane.
     pub(crate) plane: u8,
-    /// Whether it was asked to go out without a copy.
-    pub(crate) zero_copy: bool,
+    /// How it goes out.
+    pub(crate) means: Means,
     /// The segment that is being sent alone, since the kernel refused all of them together.
     pub(crate) single: Option<usize>,
     /// Whether it was sent again for an error of an earlier datagram.
     pub(crate) repeated: bool,
     /// Notices still to come that say that the kernel has let go of the memory.
     pub(crate) notices: u8,
+}
+
+/// How a send goes out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Copied by the kernel.
+    #[default]
+    Copied,
+    /// From where the bytes are.
+    Direct,
+    /// The same, from a registered buffer.
+    Registered(u16),
 }
 
 /// Where a slot stands.
@@ -208,11 +221,49 @@ impl Slot {
     /// Whether the kernel can send it from where its bytes are: a packet, segmented or not, has room for so many pieces,
     /// none of which crosses a page.
     pub(crate) fn can_be_direct(&self) -> bool {
+        self.pieces(PAGE_BYTES) <= PIECES_MAX
+    }
+
+    /// The pieces that it consists of, if memory is in pages of that size.
+    fn pieces(&self, page_bytes: usize) -> usize {
         let pages = |part: &libc::iovec| {
             let start = part.iov_base.addr();
-            (start + part.iov_len).div_ceil(PAGE_BYTES) - start / PAGE_BYTES
+            (start + part.iov_len).div_ceil(page_bytes) - start / page_bytes
         };
-        self.parts.iter().map(pages).sum::<usize>() <= PIECES_MAX
+        self.parts.iter().map(pages).sum()
+    }
+
+    /// The region that all payload is of, if there is one.
+    pub(crate) fn only_region(&self) -> Option<RegionId> {
+        match self.regions.as_slice() {
+            [region] => Some(*region),
+            _ => None,
+        }
+    }
+
+    /// Copies whatever does not lie in the region of the mapping to its apron, to this slot's place at `room`, and refers to
+    /// it there; `false`, and nothing is done, if it does not fit or has too many pieces. The region must be one of this
+    /// slot's, so that the mapping lives as long as the request.
+    pub(crate) fn move_headers(&mut self, mapping: &Mapping, room: usize, pieces: Pieces) -> bool {
+        let region = mapping.base().addr()..mapping.apron().addr();
+        let moves = |part: &libc::iovec| !region.contains(&part.iov_base.addr());
+        let bytes: usize = self.parts.iter().filter(|part| moves(part)).map(|part| part.iov_len).sum();
+        let page_bytes = match pieces {
+            Pieces::Huge => HUGE_PAGE_BYTES,
+            Pieces::Pages => PAGE_BYTES,
+        };
+        if bytes > PLACE_BYTES || room + PLACE_BYTES > APRON_BYTES || self.pieces(page_bytes) > PIECES_MAX {
+            return false;
+        }
+        let mut to = mapping.apron().wrapping_add(room);
+        for part in self.parts.iter_mut().filter(|part| moves(part)) {
+            // SAFETY: the part is readable, being one of this slot's headers or static zeros; `to` and what follows, as far
+            // as all parts together reach, is in this slot's place of the apron, which is mapped and nobody else's.
+            unsafe { std::ptr::copy_nonoverlapping(part.iov_base.cast::<u8>(), to, part.iov_len) };
+            part.iov_base = to.cast();
+            to = to.wrapping_add(part.iov_len);
+        }
+        true
     }
 
     /// Where it goes.
@@ -240,17 +291,20 @@ impl Slot {
         self.message.msg_control = if used > 0 { self.control.as_mut_ptr() } else { std::ptr::null_mut() };
         self.message.msg_controllen = used as _;
         let message = &raw const self.message;
-        Some(if self.job.zero_copy {
-            file.entry(
-                |fixed| opcode::SendMsgZc::new(fixed, message).ioprio(REPORT_USAGE).build(),
-                |raw| opcode::SendMsgZc::new(raw, message).ioprio(REPORT_USAGE).build(),
-            )
-        } else {
-            file.entry(
-                |fixed| opcode::SendMsg::new(fixed, message).build(),
-                |raw| opcode::SendMsg::new(raw, message).build(),
-            )
-        })
+        let buffer = match self.job.means {
+            Means::Copied => {
+                return Some(file.entry(
+                    |fixed| opcode::SendMsg::new(fixed, message).build(),
+                    |raw| opcode::SendMsg::new(raw, message).build(),
+                ));
+            }
+            Means::Direct => None,
+            Means::Registered(buffer) => Some(buffer),
+        };
+        Some(file.entry(
+            |fixed| opcode::SendMsgZc::new(fixed, message).ioprio(REPORT_USAGE).buf_index(buffer).build(),
+            |raw| opcode::SendMsgZc::new(raw, message).ioprio(REPORT_USAGE).buf_index(buffer).build(),
+        ))
     }
 
     /// Appends bytes for which `headers` has room.
@@ -290,3 +344,6 @@ const PIECES_MAX: usize = 17;
 
 /// The smallest page that there is.
 const PAGE_BYTES: usize = 4096;
+
+/// A huge page on most processors.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
