@@ -28,15 +28,18 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
     //= MR-STR-19
     requester.end = Some((msn, status));
     let mut at = requester.works.back();
+    let is_open = view.streams.at(stream).is_open();
     while let Some(slot) = at {
         let work = view.works.at(slot);
         if work.msn.before(msn) {
             break;
         }
-        let exact = work.msn == msn;
         at = view.streams.at(stream).requester.works.prev(&view.works, slot);
         //= MR-STR-20
-        fail_work(view, slot, if exact { status } else { Status::Flushed });
+        let status = if work.msn == msn { status } else { Status::Flushed };
+        // What failed by itself is flushed if an earlier request now fails, but keeps its reason if the stream is ended.
+        let kept = work.failed.filter(|_| !is_open);
+        fail_work(view, slot, kept.unwrap_or(status));
     }
     drop_refused(view, stream, msn);
     // Those whose time has come, in the connection's queue, go with the next `poll_transmit`.
@@ -55,9 +58,7 @@ pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, 
 /// One request can only fail from now on: nothing more is cut, and what is in flight goes on only to get its verdict.
 fn fail_work(view: &mut View<'_>, slot: Idx<Work>, status: Status) {
     let work = view.works.at_mut(slot);
-    if work.failed.is_none() || status != Status::Flushed {
-        work.failed = Some(status);
-    }
+    work.failed = Some(status);
     if let Cut::From(offset) = work.progress {
         let left = work.carried().saturating_sub(offset);
         work.progress = Cut::Done;
@@ -277,7 +278,8 @@ fn teardown_stream(view: &mut View<'_>, stream: Idx<Stream>, status: Status) {
     flush_messages(view, stream);
     flush_receives(view, stream);
     while let Some(slot) = view.streams.at(stream).requester.works.front() {
-        fail_work(view, slot, status);
+        let kept = view.works.at(slot).failed.filter(|_| status == Status::Flushed);
+        fail_work(view, slot, kept.unwrap_or(status));
         requester::retire(view, stream, slot);
     }
     release(view, stream);

@@ -58,6 +58,15 @@ impl Refusals {
         self.retry_delay_ns = 0;
     }
 
+    /// The peer had no receive: one round a delay, however many packets and acknowledgements tell of it.
+    const fn count_round(&mut self) {
+        if !self.round_is_counted {
+            self.round_is_counted = true;
+            self.rounds = self.rounds.saturating_add(1);
+            self.counters.rnr_rounds += 1;
+        }
+    }
+
     /// Takes all packets out.
     pub(crate) const fn take(&mut self) -> List<Packet, Queued> {
         core::mem::replace(&mut self.packets, List::EMPTY)
@@ -123,13 +132,10 @@ pub(crate) fn on_nack(
     if refusals.packets.is_empty() {
         return;
     }
-    // One round a delay, however many packets and acknowledgements tell of it.
     //= MR-STR-17
-    if reason == NackReason::NoReceive && !refusals.round_is_counted {
-        refusals.round_is_counted = true;
-        refusals.rounds = refusals.rounds.saturating_add(1);
-        refusals.counters.rnr_rounds += 1;
-        if limit.is_some_and(|limit| refusals.rounds > limit) {
+    if reason == NackReason::NoReceive {
+        refusals.count_round();
+        if limit.is_some_and(|limit| refusals.rounds > limit) && is_oldest_judged(view, stream) {
             fail(view, now, stream, Status::RnrExceeded);
             return;
         }
@@ -142,6 +148,23 @@ pub(crate) fn on_nack(
     };
     view.streams.at_mut(stream).requester.refusals.retry_at = now.after(delay);
     wait_until(view, stream, now.after(delay));
+}
+
+/// Whether all packets of the requests before the first refused one have their verdicts. One that is under way may be
+/// refused as well, and is then the request that fails; or accepted, and then the rounds begin anew. O(requests before it).
+fn is_oldest_judged(view: &View<'_>, stream: Idx<Stream>) -> bool {
+    let requester = &view.streams.at(stream).requester;
+    let Some(refused) = requester.refusals.packets.front().map(|packet| view.packets.at(packet).work) else {
+        return false;
+    };
+    let mut at = requester.works.front();
+    while let Some(work) = at.filter(|work| *work != refused) {
+        if view.works.at(work).outstanding > 0 {
+            return false;
+        }
+        at = requester.works.next(&view.works, work);
+    }
+    true
 }
 
 /// The first request with a refused packet fails, and with it all later ones of the stream.

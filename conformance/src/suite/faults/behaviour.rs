@@ -315,6 +315,16 @@ pub(super) const FAULTS: &[Fault] = &[
             1
         })
     }),
+    Fault::new("all for one", "MR-STR-20", "reports requests that are flushed as those that failed", || {
+        events(|event| {
+            if let DeviceEvent::Completion { status, receive: false, .. } = event
+                && status == "flushed"
+            {
+                "rnr-exceeded".clone_into(status);
+            }
+            1
+        })
+    }),
     Fault::new("datagram twice", "MR-OP-28", "delivers a datagram again", || {
         events(|event| 1 + usize::from(matches!(event, DeviceEvent::Datagram { .. })))
     }),

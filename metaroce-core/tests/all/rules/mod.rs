@@ -5,6 +5,7 @@ mod acknowledge;
 mod ending;
 mod handshake;
 mod judge;
+mod refusal;
 mod script;
 mod security;
 mod sender;

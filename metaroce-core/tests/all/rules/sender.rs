@@ -13,10 +13,10 @@ use crate::common::{MS, packets};
 
 /// A DATA packet of host 1: path, PSN, header, time.
 #[derive(Clone, Copy, Debug)]
-struct Packet {
-    path: u8,
-    psn: Psn,
-    header: DataHeader,
+pub(super) struct Packet {
+    pub(super) path: u8,
+    pub(super) psn: Psn,
+    pub(super) header: DataHeader,
     time_ns: u64,
     bytes: usize,
     number: u32,
@@ -33,12 +33,12 @@ fn packets_of(script: &Script, sent: &[Sent]) -> Vec<Packet> {
     sent.iter().filter_map(of).collect()
 }
 
-fn data(script: &mut Script) -> Vec<Packet> {
+pub(super) fn data(script: &mut Script) -> Vec<Packet> {
     let sent = script.sent();
     packets_of(script, &sent)
 }
 
-fn accept(script: &mut Script, packets: &[Packet]) {
+pub(super) fn accept(script: &mut Script, packets: &[Packet]) {
     for packet in packets {
         script.ack(packet.path, packet.psn, &[0], &[]);
     }
