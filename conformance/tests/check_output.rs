@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use metaroce_conformance::suite::control::{Answer, Command as Control, PROTOCOL, parse_command, to_line};
 use pcap_file::pcapng::{Block, PcapNgReader};
 
 const FAULT: &str = "wrong plane";
@@ -111,6 +112,63 @@ fn a_device_that_is_not_there_or_speaks_something_else_is_named() {
     );
     let nobody = said(check(&target));
     assert!(nobody.contains(&control) && nobody.contains("refused"), "{nobody}");
+}
+
+/// A device that goes away in its first case, and can be set up for no other.
+fn flighty(listener: &TcpListener) {
+    for first in [true, false] {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        while let Some(Ok(line)) = lines.next() {
+            let answer = match parse_command(line.as_bytes()).unwrap() {
+                Control::Hello {} => Answer::Hello {
+                    protocol: PROTOCOL,
+                    name: "flighty".to_owned(),
+                    profiles: Vec::new(),
+                    address: "127.0.0.1:1".parse().unwrap(),
+                },
+                Control::Restart { .. } if first => Answer::Done,
+                Control::Restart { .. } => Answer::Unsupported { reason: "no more".to_owned() },
+                _ => break,
+            };
+            (&stream).write_all(to_line(&answer).as_bytes()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_device_that_goes_away_fails_that_case_and_the_others_are_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let junit = folder.path().join("r.xml").to_string_lossy().into_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let control = listener.local_addr().unwrap().to_string();
+    let device = std::thread::spawn(move || flighty(&listener));
+    let output = check(&[
+        "--target",
+        "127.0.0.1:1",
+        "--control",
+        &control,
+        "--case",
+        "delivery/",
+        "--json",
+        "--junit",
+        &junit,
+    ]);
+    device.join().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases[0]["verdict"], "failed");
+    assert!(cases[0]["broken"].as_str().unwrap().contains("closed"), "{}", cases[0]);
+    assert!(cases.len() > 2);
+    for case in &cases[1..] {
+        assert!(case["verdict"] != "failed" && case["reason"].is_string(), "{case}");
+    }
+    let text = fs::read_to_string(junit).unwrap();
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).unwrap();
+    assert_eq!((suite.attribute("failures"), suite.attribute("errors")), (Some("0"), Some("1")));
+    assert_eq!(document.descendants().filter(|node| node.has_tag_name("error")).count(), 1);
 }
 
 #[test]

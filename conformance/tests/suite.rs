@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use metaroce_conformance::spec::{self, Status};
-use metaroce_conformance::suite::{self, ALWAYS, InProcess, Report, Verdict};
+use metaroce_conformance::suite::{self, ALWAYS, Case, InProcess, Report, Stop, Verdict};
 
 fn run_all(seed: u64) -> Vec<Report> {
     let mut port = InProcess::new(seed).unwrap();
-    suite::all_cases().into_iter().map(|case| suite::run(&mut port, case, seed).unwrap()).collect()
+    suite::all_cases().into_iter().map(|case| suite::run(&mut port, case, seed)).collect()
 }
 
 fn blame(report: &Report) -> Option<String> {
@@ -26,6 +26,22 @@ fn the_core_passes_every_case() {
         let blamed: Vec<String> = run_all(seed).iter().filter_map(blame).collect();
         assert!(blamed.is_empty(), "seed {seed}: {blamed:#?}");
     }
+}
+
+#[test]
+fn a_case_that_breaks_off_has_failed_and_keeps_its_packets_and_the_next_one_runs() {
+    static BREAKS: Case =
+        Case::new("test/breaks", "opens a connection, then finds the device gone", &[], |s| {
+            s.connect()?;
+            Err(Stop::Broken("gone".to_owned()))
+        });
+    let mut port = InProcess::new(1).unwrap();
+    let report = suite::run(&mut port, &BREAKS, 1);
+    assert_eq!(report.verdict, Verdict::Broken("gone".to_owned()));
+    assert!(report.verdict.is_failure() && report.verdict.name() == "failed");
+    assert!(report.record.iter().any(|entry| !entry.ours), "{:?}", report.record);
+    let next = suite::run(&mut port, suite::all_cases()[0], 1);
+    assert_eq!(next.verdict, Verdict::Passed, "{}", next.case.name);
 }
 
 #[test]

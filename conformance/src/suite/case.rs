@@ -90,6 +90,9 @@ pub enum Verdict {
         /// What was seen, and what was asked for.
         text: String,
     },
+    /// The device, its control channel or a socket failed the suite in the middle of the case: it has failed, by no rule
+    /// in particular.
+    Broken(String),
     /// The suite could not look.
     Skipped(String),
     /// The rule asks nothing of such a device.
@@ -97,12 +100,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether the device did not pass.
+    #[must_use]
+    pub const fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Broken(_))
+    }
+
     /// In one word.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
-            Self::Failed { .. } => "failed",
+            Self::Failed { .. } | Self::Broken(_) => "failed",
             Self::Skipped(_) => "skipped",
             Self::NotApplicable(_) => "not applicable",
         }
@@ -130,11 +139,8 @@ impl Report {
     }
 }
 
-/// Runs a case.
-///
-/// # Errors
-/// If sockets or control channel are gone.
-pub fn run(port: &mut dyn Port, case: &'static Case, seed: u64) -> Result<Report, String> {
+/// Runs a case. One that can't go on has failed; the next begins with a device that is set up anew.
+pub fn run(port: &mut dyn Port, case: &'static Case, seed: u64) -> Report {
     let start = Instant::now();
     let (outcome, record) = match Script::new(port, case.settings, seed) {
         Ok(mut script) => {
@@ -149,7 +155,7 @@ pub fn run(port: &mut dyn Port, case: &'static Case, seed: u64) -> Result<Report
         Err(Stop::Failed { requirement, text }) => Verdict::Failed { requirement, text },
         Err(Stop::Skipped(reason)) => Verdict::Skipped(reason),
         Err(Stop::NotApplicable(reason)) => Verdict::NotApplicable(reason),
-        Err(Stop::Broken(reason)) => return Err(format!("{}: {reason}", case.name)),
+        Err(Stop::Broken(reason)) => Verdict::Broken(reason),
     };
-    Ok(Report { case, verdict, duration: start.elapsed(), record })
+    Report { case, verdict, duration: start.elapsed(), record }
 }

@@ -18,7 +18,9 @@ pub struct Udp {
     /// Where the device receives on its further planes, as far as it told.
     planes: Vec<SocketAddr>,
     sockets: Vec<Socket>,
-    control: BufReader<TcpStream>,
+    /// Where the control channel is, and the connection; `None` once it has failed.
+    control_address: SocketAddr,
+    control: Option<BufReader<TcpStream>>,
     queue: VecDeque<Arrival>,
     name: String,
     profiles: Vec<String>,
@@ -37,9 +39,7 @@ impl Udp {
     /// # Errors
     /// If a socket can't be opened, nobody answers at the control channel, or it speaks another protocol.
     pub fn new(device: SocketAddr, control: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&control, PATIENCE)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let stream = dial(control, PATIENCE)?;
         let local = route(device)?;
         let mut sockets = vec![Socket::bind(Source::Main, SocketAddr::new(local, 0))?];
         for number in 1..=SOURCES {
@@ -59,15 +59,22 @@ impl Udp {
             device,
             planes: Vec::new(),
             sockets,
-            control: BufReader::new(stream),
+            control_address: control,
+            control: Some(stream),
             queue: VecDeque::new(),
             name: String::new(),
             profiles: Vec::new(),
         };
-        match port.ask(&Command::Hello {})? {
+        port.greet()?;
+        Ok(port)
+    }
+
+    /// Says hello, and learns who is there.
+    fn greet(&mut self) -> io::Result<()> {
+        match self.ask(&Command::Hello {})? {
             Answer::Hello { protocol: super::control::PROTOCOL, name, profiles, .. } => {
-                (port.name, port.profiles) = (name, profiles);
-                Ok(port)
+                (self.name, self.profiles) = (name, profiles);
+                Ok(())
             }
             other => Err(io::Error::other(format!("the control channel answers hello by {other:?}"))),
         }
@@ -90,36 +97,25 @@ impl Udp {
         std::iter::once(self.device).chain(self.planes.iter().copied())
     }
 
-    fn ask(&mut self, command: &Command) -> io::Result<Answer> {
-        self.control.get_mut().write_all(to_line(command).as_bytes())?;
-        let mut line = Vec::new();
-        loop {
-            let part = self.control.fill_buf().map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    io::Error::other(format!("no answer within {} s", PATIENCE.as_secs()))
-                }
-                _ => error,
-            })?;
-            if part.is_empty() {
-                return Err(io::Error::other("it was closed without an answer"));
-            }
-            let end = part.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(part.len(), |end| end + 1);
-            line.extend(part.iter().take(taken));
-            self.control.consume(taken);
-            if end.is_some() {
-                return parse_answer(line.trim_ascii_end()).map_err(|error| {
-                    let shown =
-                        String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim_end().to_owned();
-                    io::Error::other(format!("{shown:?} is no answer of the protocol: {error}"))
-                });
-            }
-            if line.len() > LINE_BYTES_MAX {
-                return Err(io::Error::other("the device answers with an endless line"));
+    /// Joins the control channel anew if it has failed: one case that broke is no reason to give the others up. A device
+    /// that is gone is not waited for as long in each of them.
+    fn rejoin(&mut self) -> io::Result<()> {
+        if self.control.is_none() {
+            self.control = Some(dial(self.control_address, PATIENCE_AFTER_FAILURE)?);
+            self.greet()?;
+            if let Some(control) = &self.control {
+                control.get_ref().set_read_timeout(Some(PATIENCE))?;
             }
         }
+        Ok(())
     }
 
+    fn ask(&mut self, command: &Command) -> io::Result<Answer> {
+        let mut control = self.control.take().ok_or(io::ErrorKind::NotConnected)?;
+        let answer = exchange(&mut control, command)?;
+        self.control = Some(control);
+        Ok(answer)
+    }
     /// Takes in what has arrived; returns whether there was anything.
     fn gather(&mut self) -> io::Result<bool> {
         let now_ns = self.now_ns();
@@ -233,7 +229,8 @@ impl Port for Udp {
     }
 
     fn command(&mut self, command: &Command) -> Result<Answer, PortError> {
-        let answer = self.ask(command);
+        let joined = if matches!(command, Command::Restart { .. }) { self.rejoin() } else { Ok(()) };
+        let answer = joined.and_then(|()| self.ask(command));
         let answer = answer.map_err(|error| PortError::Broken(format!("control channel: {error}")))?;
         if matches!((command, &answer), (Command::Restart { .. }, Answer::Done)) {
             // What the device sent before it forgot everything.
@@ -256,8 +253,45 @@ fn route(device: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// How long a device may take to answer a command.
+/// A connection to a control channel, whose answers are waited for so long.
+fn dial(address: SocketAddr, patience: Duration) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    Ok(BufReader::new(stream))
+}
+
+/// Sends a command, and waits for its answer.
+fn exchange(control: &mut BufReader<TcpStream>, command: &Command) -> io::Result<Answer> {
+    control.get_mut().write_all(to_line(command).as_bytes())?;
+    let mut line = Vec::new();
+    loop {
+        let part = control.fill_buf().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::other("no answer in time"),
+            _ => error,
+        })?;
+        if part.is_empty() {
+            return Err(io::Error::other("it was closed without an answer"));
+        }
+        let end = part.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(part.len(), |end| end + 1);
+        line.extend(part.iter().take(taken));
+        control.consume(taken);
+        if end.is_some() {
+            return parse_answer(line.trim_ascii_end()).map_err(|error| {
+                let shown = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim_end().to_owned();
+                io::Error::other(format!("{shown:?} is no answer of the protocol: {error}"))
+            });
+        }
+        if line.len() > LINE_BYTES_MAX {
+            return Err(io::Error::other("the device answers with an endless line"));
+        }
+    }
+}
+
+/// How long a device may take to answer a command, and to be there again after it failed.
 const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// How long the suite sleeps before it looks at its sockets again, ns.
 const NAP_NS: u64 = 100_000;

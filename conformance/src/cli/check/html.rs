@@ -9,7 +9,7 @@ use super::{Results, escape};
 /// The whole page.
 pub(super) fn document(results: &Results) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>MetaRoCE compliance: {0}</title>\n\
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>MetaRoCE compliance: {0}</title>\n\
          <style>{STYLE}</style></head>\n<body><h1>MetaRoCE compliance</h1>\n<p>Device: <b>{0}</b></p>\n<p class=\"summary\">",
         escape(&results.device)
     );
@@ -17,7 +17,7 @@ pub(super) fn document(results: &Results) -> String {
         // Writing into a string never fails.
         let _ = write!(out, "<span class=\"{}\">{} {name}</span> ", class(name), results.count(name));
     }
-    out.push_str("</p>\n<table><colgroup><col style=\"width:46%\"><col style=\"width:12%\"><col style=\"width:33%\"><col style=\"width:9%\"></colgroup>\n<tr><th>case</th><th>result</th><th>requirements</th><th>seconds</th></tr>\n");
+    out.push_str("</p>\n<table><colgroup><col><col><col><col></colgroup>\n<tr><th>case</th><th>result</th><th>requirements</th><th>seconds</th></tr>\n");
     for report in &results.reports {
         row(&mut out, results, report);
     }
@@ -44,18 +44,10 @@ fn row(out: &mut String, results: &Results, report: &Report) {
     );
     match &report.verdict {
         Verdict::Failed { requirement, text } => {
-            let capture = results.captures.get(report.case.name).map_or(String::new(), |path| {
-                format!("<p>Capture: <code>{}</code></p>", escape(&path.to_string_lossy()))
-            });
-            let _ = writeln!(
-                out,
-                "<tr><td colspan=\"4\"><p><b>{requirement}</b> {}</p><p>Found: {}</p>{capture}<details open><summary>Packets (-&gt; from the suite, \
-                 &lt;- from the device)</summary><pre>{}</pre></details></td></tr>",
-                escape(results.sentence(requirement)),
-                escape(text),
-                escape(&Results::packets(report, 400).join("\n"))
-            );
+            let rule = format!("<b>{requirement}</b> {}", escape(results.sentence(requirement)));
+            failure(out, results, report, &rule, text);
         }
+        Verdict::Broken(reason) => failure(out, results, report, "The case could not go on.", reason),
         Verdict::Skipped(reason) | Verdict::NotApplicable(reason) => {
             let _ = writeln!(out, "<tr><td colspan=\"4\" class=\"reason\">{}</td></tr>", escape(reason));
         }
@@ -63,12 +55,30 @@ fn row(out: &mut String, results: &Results, report: &Report) {
     }
 }
 
+fn failure(out: &mut String, results: &Results, report: &Report, rule: &str, found: &str) {
+    let capture = results.captures.get(report.case.name).map_or(String::new(), |path| {
+        format!("<p>Capture: <code>{}</code></p>", escape(&path.to_string_lossy()))
+    });
+    let _ = writeln!(
+        out,
+        "<tr><td colspan=\"4\"><p>{rule}</p><p>Found: {}</p>{capture}<details open><summary>Packets (-&gt; from the suite, \
+         &lt;- from the device)</summary><pre>{}</pre></details></td></tr>",
+        escape(found),
+        escape(&Results::packets(report, 400).join("\n"))
+    );
+}
+
 fn class(name: &str) -> &str {
     name.split(' ').next().unwrap_or(name)
 }
 
-const STYLE: &str = "body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em;color:#222}\
-table{border-collapse:collapse;table-layout:fixed;width:100%}td,th{border-top:1px solid #ddd;padding:.4em .6em;text-align:left;vertical-align:top}\
-pre{background:#f6f6f6;padding:.6em;overflow:auto;font-size:12px}.summary span{padding:.2em .6em;border-radius:.3em;margin-right:.4em}\
-.passed{background:#d9f2dc}.failed{background:#f8d2d0}.skipped{background:#fbeec4}.not{background:#e8e8e8}.reason{color:#666}\
-abbr{white-space:nowrap;text-decoration:none;border-bottom:1px dotted #999}";
+const STYLE: &str = ":root{color-scheme:light dark;--line:#ddd;--soft:#f6f6f6;--faint:#666;--pass:#d9f2dc;--fail:#f8d2d0;--skip:#fbeec4;--not:#e8e8e8}\
+@media(prefers-color-scheme:dark){:root{--line:#3a3a3a;--soft:#222;--faint:#aaa;--pass:#1f4d27;--fail:#6b2421;--skip:#574812;--not:#3a3a3a}}\
+body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}\
+table{border-collapse:collapse;table-layout:fixed;width:100%}td,th{border-top:1px solid var(--line);padding:.4em .6em;text-align:left;vertical-align:top;overflow-wrap:break-word}th{overflow-wrap:normal}\
+col{width:46%}col+col{width:12%}col+col+col{width:33%}col+col+col+col{width:9%}\
+pre{background:var(--soft);padding:.6em;overflow:auto;font-size:12px}code{overflow-wrap:anywhere}.summary span{display:inline-block;padding:.2em .6em;border-radius:.3em;margin:0 .4em .4em 0}\
+.passed{background:var(--pass)}.failed{background:var(--fail)}.skipped{background:var(--skip)}.not{background:var(--not)}.reason{color:var(--faint)}\
+abbr{white-space:nowrap;text-decoration:none;border-bottom:1px dotted var(--faint)}\
+@media(max-width:40em){body{margin:1em auto}td,th{padding:.4em .3em}col{width:46%}col+col{width:20%}col+col+col{width:34%}\
+col+col+col+col,tr>:nth-child(4){width:0;display:none}}";

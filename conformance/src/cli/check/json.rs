@@ -39,6 +39,10 @@ fn case(results: &Results, report: &metaroce_conformance::suite::Report) -> Valu
             fields.insert("found".to_owned(), json!(text));
             fields.insert("packets".to_owned(), json!(Results::packets(report, 200)));
         }
+        Verdict::Broken(reason) => {
+            fields.insert("broken".to_owned(), json!(reason));
+            fields.insert("packets".to_owned(), json!(Results::packets(report, 200)));
+        }
         Verdict::Skipped(reason) | Verdict::NotApplicable(reason) => {
             fields.insert("reason".to_owned(), json!(reason));
         }

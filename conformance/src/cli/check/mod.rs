@@ -197,12 +197,12 @@ fn run(
     for case in cases {
         bar.set_message(case.name);
         let report = if profiles.iter().any(|profile| profile == case.profile.name()) {
-            suite::run(port, case, arguments.seed).map_err(anyhow::Error::msg)?
+            suite::run(port, case, arguments.seed)
         } else {
             let reason = format!("the device does not claim profile {}", case.profile.name());
             Report::without_run(case, Verdict::NotApplicable(reason))
         };
-        let failed = matches!(report.verdict, Verdict::Failed { .. });
+        let failed = report.verdict.is_failure();
         if let Some(directory) = arguments.pcap.as_ref().filter(|_| failed || arguments.pcap_all) {
             let path = capture(directory, &report)?;
             results.captures.insert(case.name, path);

@@ -17,6 +17,7 @@ pub(super) fn print(results: &Results) {
         let result = match &report.verdict {
             Verdict::Passed => "passed".to_owned(),
             Verdict::Failed { requirement, .. } => format!("FAILED {requirement}"),
+            Verdict::Broken(_) => "FAILED, broken off".to_owned(),
             Verdict::Skipped(reason) => format!("skipped: {reason}"),
             Verdict::NotApplicable(reason) => format!("not applicable: {reason}"),
         };
@@ -44,10 +45,16 @@ pub(super) fn print(results: &Results) {
 }
 
 fn print_failure(results: &Results, report: &Report) {
-    let Verdict::Failed { requirement, text } = &report.verdict else { return };
+    let (rule, found) = match &report.verdict {
+        Verdict::Failed { requirement, text } => {
+            (format!("{requirement}: {}", results.sentence(requirement)), text)
+        }
+        Verdict::Broken(reason) => ("the case could not go on".to_owned(), reason),
+        Verdict::Passed | Verdict::Skipped(_) | Verdict::NotApplicable(_) => return,
+    };
     say!("\n{}: {}", report.case.name, report.case.about);
-    say!("  {requirement}: {}", results.sentence(requirement));
-    say!("  found: {text}");
+    say!("  {rule}");
+    say!("  found: {found}");
     if let Some(path) = results.captures.get(report.case.name) {
         say!("  capture: {}", path.display());
     }

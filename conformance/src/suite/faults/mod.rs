@@ -9,7 +9,7 @@ mod hooks;
 mod packets;
 mod planes;
 
-use super::case::{Report, Verdict};
+use super::case::Verdict;
 use super::in_process::{InProcess, Shim};
 use super::monitor::ALWAYS;
 
@@ -63,18 +63,14 @@ pub fn hunt(fault: &Fault, seed: u64) -> Result<Hunt, String> {
             continue;
         }
         let mut port = InProcess::with_shim(seed, (fault.make)())?;
-        match super::run(&mut port, case, seed) {
-            Ok(Report { verdict: Verdict::Failed { requirement, .. }, .. })
-                if requirement == fault.breaks =>
-            {
+        match super::run(&mut port, case, seed).verdict {
+            Verdict::Failed { requirement, .. } if requirement == fault.breaks => {
                 hunt.caught_by = Some(case.name);
                 return Ok(hunt);
             }
-            Ok(Report { verdict: Verdict::Failed { requirement, .. }, .. }) => {
-                hunt.others.push((case.name, requirement));
-            }
+            Verdict::Failed { requirement, .. } => hunt.others.push((case.name, requirement)),
             // The device behaves so wrongly that the case can't go on; another one may.
-            Ok(_) | Err(_) => {}
+            Verdict::Broken(_) | Verdict::Passed | Verdict::Skipped(_) | Verdict::NotApplicable(_) => {}
         }
     }
     Ok(hunt)
