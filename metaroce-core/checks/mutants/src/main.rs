@@ -6,10 +6,12 @@
 //! `const fn` and without values of types that this program does not know how to make.
 //!
 //! ```sh
-//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [--minutes N] [FILE_PART…]
+//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [--minutes N] [--again FILE] [FILE_PART…]
 //! ```
 //! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a
-//! part of their path; `--sample` takes so many mutants of all of them, by chance; after `--minutes` no other is begun.
+//! part of their path; `--again FILE` only mutants of which a line of FILE tells, such as the survivors that an earlier run
+//! printed, wherever they stand by now; `--sample` takes so many mutants of all of them, by chance; after `--minutes` no
+//! other is begun.
 
 mod instrument;
 mod measure;
@@ -25,24 +27,28 @@ fn main() -> anyhow::Result<()> {
     let mut seed = 1_u64;
     let mut minutes = u64::MAX / 60;
     let mut list = false;
+    let mut again = None;
     let mut parts = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().context("a number must follow")?.parse().context("not a number");
+        let mut next = || arguments.next().with_context(|| format!("a value must follow {argument}"));
+        let mut number = || next()?.parse().context("not a number");
         match argument.as_str() {
             "--sample" => sample = usize::try_from(number()?)?,
             "--seed" => seed = number()?,
             "--minutes" => minutes = number()?,
             "--list" => list = true,
+            "--again" => again = Some(std::fs::read_to_string(next()?)?),
             other if other.starts_with('-') => bail!("unknown option {other}"),
             part => parts.push(part.to_owned()),
         }
     }
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").to_owned());
     let root = PathBuf::from(here).join("../../..").canonicalize()?;
+    let choose =
+        |mutants: &[instrument::Mutant]| measure::choose(mutants, &parts, again.as_deref(), sample, seed);
     if list {
-        let mutants = tree::mutants(&root)?;
-        for mutant in measure::choose(&mutants, &parts, sample, seed) {
+        for mutant in choose(&tree::mutants(&root)?) {
             println!("{}\t{mutant}", mutant.number);
         }
         return Ok(());
@@ -52,6 +58,6 @@ fn main() -> anyhow::Result<()> {
     println!("{} mutants", mutants.len());
     let tests = measure::Tests::build(&tree)?;
     println!("{} tests, {:.0} s one by one", tests.all.len(), tests.seconds());
-    let chosen = measure::choose(&mutants, &parts, sample, seed);
+    let chosen = choose(&mutants);
     measure::run(&tree, &tests, &chosen, Duration::from_secs(minutes * 60))
 }

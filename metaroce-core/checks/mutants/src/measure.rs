@@ -15,10 +15,31 @@ use crate::tree::Tree;
 
 /// One test, and what it does without a mutant.
 pub struct Test {
-    binary: PathBuf,
-    name: String,
+    run: Run,
     time: Duration,
     reaches: BTreeSet<u32>,
+}
+
+/// How a test is run.
+#[derive(Clone)]
+struct Run {
+    binary: PathBuf,
+    arguments: Vec<String>,
+    name: String,
+}
+
+impl Run {
+    /// A function of a test binary.
+    fn function(binary: &Path, name: &str) -> Self {
+        let arguments = ["--exact", "--quiet", "--test-threads", "1", name].map(str::to_owned).to_vec();
+        Self { binary: binary.to_owned(), arguments, name: name.to_owned() }
+    }
+
+    /// A case of the compliance suite, against the core in process.
+    fn case(binary: &Path, name: &str) -> Self {
+        let arguments = ["check", "--self", "--case", name].map(str::to_owned).to_vec();
+        Self { binary: binary.to_owned(), arguments, name: format!("case {name}") }
+    }
 }
 
 /// All tests of the core.
@@ -33,7 +54,8 @@ impl Tests {
         let output = Command::new("cargo")
             .current_dir(&tree.root)
             .env("CARGO_TARGET_DIR", tree.root.join("target"))
-            .args(["test", "-p", "metaroce-core", "--lib", "--test", "all", "--no-run"])
+            .args(["test", "-p", "metaroce-core", "-p", "metaroce-conformance", "--no-run"])
+            .args(["--lib", "--test", "all", "--test", "simulator"])
             .args(["--config", "profile.test.debug=false", "--config", "profile.test.incremental=false"])
             .args(["--config", "profile.test.opt-level=2", "--config", "profile.test.codegen-units=16"])
             .args(["--message-format", "json-diagnostic-short"])
@@ -48,24 +70,17 @@ impl Tests {
                 eprintln!("{rendered}");
             }
             if let Some(path) = message["executable"].as_str() {
-                binaries.push(PathBuf::from(path));
+                let is_program = message["target"]["kind"][0] == "bin";
+                binaries.push((PathBuf::from(path), is_program));
             }
         }
         ensure!(output.status.success(), "the instrumented core does not build");
-        let mut names = Vec::new();
-        for binary in binaries {
-            let listed = Command::new(&binary).args(["--list", "--format", "terse"]).output()?;
-            for line in String::from_utf8(listed.stdout)?.lines() {
-                if let Some(name) = line.strip_suffix(": test") {
-                    names.push((binary.clone(), name.to_owned()));
-                }
-            }
+        let mut runs = Vec::new();
+        for (binary, is_program) in binaries {
+            runs.extend(if is_program { cases(&binary)? } else { functions(&binary)? });
         }
         let mut all: Vec<Test> =
-            side_by_side(&names, |number, (binary, name)| record(tree, number, binary, name))?
-                .into_iter()
-                .flatten()
-                .collect();
+            side_by_side(&runs, |number, run| record(tree, number, run))?.into_iter().flatten().collect();
         all.sort_by_key(|test| test.time);
         Ok(Self { all })
     }
@@ -74,6 +89,27 @@ impl Tests {
     pub fn seconds(&self) -> f64 {
         self.all.iter().map(|test| test.time.as_secs_f64()).sum()
     }
+}
+
+/// The tests of a test binary.
+fn functions(binary: &Path) -> anyhow::Result<Vec<Run>> {
+    let listed = Command::new(binary).args(["--list", "--format", "terse"]).output()?;
+    let text = String::from_utf8(listed.stdout)?;
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(|name| Run::function(binary, name)).collect())
+}
+
+/// The cases of the suite that the program knows: `area/name (profile): about`, each at the start of a line.
+fn cases(binary: &Path) -> anyhow::Result<Vec<Run>> {
+    let listed = Command::new(binary).args(["check", "--list"]).output()?;
+    let text = String::from_utf8(listed.stdout)?;
+    let cases = text.lines().take_while(|line| !line.starts_with("every case")).filter_map(|line| {
+        let (name, _) = line.split_once(" (")?;
+        (name.contains('/') && !name.starts_with(' ')).then(|| Run::case(binary, name))
+    });
+    let cases: Vec<Run> = cases.collect();
+    ensure!(!cases.is_empty(), "the program lists no case");
+    Ok(cases)
 }
 
 /// How a run of one test ended.
@@ -88,8 +124,7 @@ enum End {
 /// using the machine.
 fn execute(
     tree: &Tree,
-    binary: &Path,
-    name: &str,
+    run: &Run,
     seconds: u64,
     environment: (&str, &OsStr),
 ) -> anyhow::Result<(End, Duration)> {
@@ -97,8 +132,8 @@ fn execute(
     let output = Command::new("bash")
         .current_dir(tree.root.join("metaroce-core"))
         .args(["-c", script, "bash", &seconds.to_string()])
-        .arg(binary)
-        .args(["--exact", "--quiet", "--test-threads", "1", name])
+        .arg(&run.binary)
+        .args(&run.arguments)
         .env("RUST_BACKTRACE", "0")
         .env(environment.0, environment.1)
         .stderr(Stdio::null())
@@ -127,10 +162,11 @@ fn duration(text: &str) -> Option<Duration> {
 /// A test that takes more CPU time than this is left out: the share that is caught is then a lower bound.
 const LONGEST_SECONDS: u64 = 6;
 
-fn record(tree: &Tree, number: usize, binary: &Path, name: &str) -> anyhow::Result<Option<Test>> {
+fn record(tree: &Tree, number: usize, run: &Run) -> anyhow::Result<Option<Test>> {
+    let name = &run.name;
     let file = tree.root.join(format!("record.{number}"));
     let _ = std::fs::remove_file(&file);
-    let (end, time) = execute(tree, binary, name, LONGEST_SECONDS, ("MUTANT_RECORD", file.as_os_str()))?;
+    let (end, time) = execute(tree, run, LONGEST_SECONDS, ("MUTANT_RECORD", file.as_os_str()))?;
     let reaches = std::fs::read_to_string(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
     match end {
@@ -142,7 +178,7 @@ fn record(tree: &Tree, number: usize, binary: &Path, name: &str) -> anyhow::Resu
         }
     }
     let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
-    Ok(Some(Test { binary: binary.to_owned(), name: name.to_owned(), time, reaches }))
+    Ok(Some(Test { run: run.clone(), time, reaches }))
 }
 
 /// How many run at once.
@@ -174,14 +210,32 @@ fn side_by_side<T: Sync, R: Send>(
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-/// `sample` mutants, by chance, of all those in files whose path contains one of `parts`.
-pub fn choose(mutants: &[Mutant], parts: &[String], sample: usize, seed: u64) -> Vec<Mutant> {
-    let asked =
-        |mutant: &&Mutant| parts.is_empty() || parts.iter().any(|part| mutant.file.contains(part.as_str()));
+/// `sample` mutants, by chance, of all those in files whose path contains one of `parts`, and of which `again` has a line
+/// if there is such a text.
+pub fn choose(
+    mutants: &[Mutant],
+    parts: &[String],
+    again: Option<&str>,
+    sample: usize,
+    seed: u64,
+) -> Vec<Mutant> {
+    let known: Option<BTreeSet<[&str; 3]>> = again.map(|text| text.lines().filter_map(place).collect());
+    let asked = |mutant: &&Mutant| {
+        let by_file = parts.is_empty() || parts.iter().any(|part| mutant.file.contains(part.as_str()));
+        let place = [mutant.file.as_str(), &mutant.function, &mutant.what];
+        by_file && known.as_ref().is_none_or(|known| known.contains(&place))
+    };
     let mut chosen: Vec<&Mutant> = mutants.iter().filter(asked).collect();
     println!("{} mutants in these files", chosen.len());
     chosen.sort_by_key(|mutant| mix(seed, mutant.number.into()));
     chosen.into_iter().take(sample).cloned().collect()
+}
+
+/// File, function and change that a printed line tells: lines move, these seldom do.
+fn place(line: &str) -> Option<[&str; 3]> {
+    let mut fields = line.rsplit('\t');
+    let (what, function, file) = (fields.next()?, fields.next()?, fields.next()?);
+    Some([file.rsplit_once(':')?.0, function, what])
 }
 
 /// SplitMix64.
@@ -263,7 +317,7 @@ fn try_one(tree: &Tree, tests: &Tests, mutant: &Mutant) -> anyhow::Result<Outcom
         // A mutant that loops is caught.
         let seconds = test.time.as_secs() * 10 + 3;
         let number = mutant.number.to_string();
-        match execute(tree, &test.binary, &test.name, seconds, ("MUTANT", OsStr::new(&number)))?.0 {
+        match execute(tree, &test.run, seconds, ("MUTANT", OsStr::new(&number)))?.0 {
             End::Passed => {}
             End::Failed => return Ok(Outcome::Caught),
             End::TooLong => return Ok(Outcome::TimedOut),
