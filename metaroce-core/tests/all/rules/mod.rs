@@ -9,5 +9,6 @@ mod refusal;
 mod script;
 mod security;
 mod sender;
+mod steering;
 mod tape;
 mod wire;

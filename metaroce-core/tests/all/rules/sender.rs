@@ -44,7 +44,7 @@ pub(super) fn accept(script: &mut Script, packets: &[Packet]) {
     }
 }
 
-fn path(script: &mut Script, number: u8) -> PathStats {
+pub(super) fn path(script: &mut Script, number: u8) -> PathStats {
     let connection = script.pair.connection[1];
     script.pair.net.hosts[1].endpoint.path_stats(connection, PathId(number)).unwrap()
 }
