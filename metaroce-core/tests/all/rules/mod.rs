@@ -11,4 +11,5 @@ mod security;
 mod sender;
 mod steering;
 mod tape;
+mod window;
 mod wire;
