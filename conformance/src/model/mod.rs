@@ -95,6 +95,7 @@ pub fn play<S: Storage>(program: &Program, net: &mut Network<S>, seed: u64) -> R
         outage_at: trouble.chance(300_000).then(|| trouble.below(steps.max(1))),
         silent_until: None,
         trouble,
+        openings: Random::new(seed ^ 0x6f70_656e),
     };
     player.create_queues()?;
     player.connect()?;
@@ -128,10 +129,34 @@ struct Player<'a, S: Storage> {
     queues: Vec<[QueueId; 2]>,
     /// Chance of its own, for outages and requests that fail.
     trouble: Random,
+    /// The same, for how connections open.
+    openings: Random,
     /// The step before which an outage begins.
     outage_at: Option<u64>,
     /// When the present outage ends.
     silent_until: Option<Instant>,
+}
+
+/// How a connection opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// One side connects.
+    Explicit,
+    /// One side connects; there is one such connection for peer and service.
+    Implicit,
+    /// So does the other, a little later.
+    Crossing { after_ns: u64 },
+}
+
+impl Opening {
+    fn random(random: &mut Random) -> Self {
+        match random.below(4) {
+            0 => Self::Implicit,
+            1 => Self::Crossing { after_ns: random.below(200_000) },
+            2 => Self::Crossing { after_ns: 0 },
+            _ => Self::Explicit,
+        }
+    }
 }
 
 /// What the queue for datagrams of a host answers to.
@@ -185,31 +210,70 @@ impl<S: Storage> Player<'_, S> {
             let now = self.net.now();
             let remote = self.net.hosts.get(to).map(|host| host.address).ok_or("no such host")?;
             let service = u32::try_from(number).unwrap_or(0);
-            let options = ConnectOptions { service, ..ConnectOptions::to(remote) };
+            let opening = Opening::random(&mut self.openings);
+            let implicit = opening != Opening::Explicit;
+            let options = ConnectOptions { service, implicit, ..ConnectOptions::to(remote) };
             let host = self.net.hosts.get_mut(from).ok_or("no such host")?;
+            let address = host.address;
             let handle = host.endpoint.connect(now, options).map_err(|error| error.to_string())?;
             self.handles.push([Some(handle), None]);
-            let mut open = 0;
-            let handles = &mut self.handles;
-            let opened = self.net.run_until(PATIENCE_NS, |net| {
-                let now = net.now();
-                for host in &mut net.hosts {
-                    for event in host.take_events() {
-                        if let Event::Incoming { connection, service, .. } = event
-                            && let Some(sides) = handles.get_mut(service as usize)
-                        {
-                            sides[1] = Some(connection);
-                            let domain = ProtectionDomain(0);
-                            let _ = host.endpoint.accept(now, connection, domain, b"");
+            let back = ConnectOptions { service, implicit, ..ConnectOptions::to(address) };
+            if let Opening::Crossing { after_ns } = opening {
+                // Whether it meets the other's CONNECT under way, at the peer, or answered, is left to chance.
+                self.net.run_for(after_ns);
+                let (now, host) = (self.net.now(), self.net.hosts.get_mut(to).ok_or("no such host")?);
+                let handle = host.endpoint.connect(now, back).map_err(|error| error.to_string())?;
+                self.handles.last_mut().ok_or("no connection")?[1] = Some(handle);
+            }
+            self.wait_for(number, [from, to])?;
+            if implicit {
+                self.find_again(number, [(from, options), (to, back)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts a connection, and waits until both sides say that it is open.
+    fn wait_for(&mut self, number: usize, [from, to]: [usize; 2]) -> Result<(), String> {
+        let mut open = [None; 2];
+        let handles = self.handles.get_mut(number).ok_or("no connection")?;
+        let opened = self.net.run_until(PATIENCE_NS, |net| {
+            let now = net.now();
+            for (side, at) in [from, to].into_iter().enumerate() {
+                let Some(host) = net.hosts.get_mut(at) else { continue };
+                for event in host.take_events() {
+                    match event {
+                        Event::Incoming { connection, .. } if side == 1 => {
+                            handles[1] = Some(connection);
+                            let _ = host.endpoint.accept(now, connection, ProtectionDomain(0), b"");
                         }
-                        open += usize::from(matches!(event, Event::Connected { .. }));
+                        Event::Connected { connection } => {
+                            open.get_mut(side).map(|open| open.replace(connection));
+                        }
+                        _ => {}
                     }
                 }
-                net.settle();
-                open == 2
-            });
-            if !opened {
-                return Err(format!("connection {number} does not open"));
+            }
+            net.settle();
+            open.iter().all(Option::is_some)
+        });
+        if !opened {
+            return Err(format!("connection {number} does not open"));
+        }
+        if *handles != open {
+            return Err(format!("connection {number} is {handles:?}, but {open:?} opened"));
+        }
+        Ok(())
+    }
+
+    /// Whoever asks for an implicit connection that is there gets that one.
+    fn find_again(&mut self, number: usize, asked: [(usize, ConnectOptions<'_>); 2]) -> Result<(), String> {
+        let now = self.net.now();
+        for (side, (host, options)) in asked.into_iter().enumerate() {
+            let host = self.net.hosts.get_mut(host).ok_or("no such host")?;
+            let found = host.endpoint.connect(now, options).ok();
+            if found != self.handles.get(number).and_then(|sides| *sides.get(side)?) {
+                return Err(format!("side {side} of connection {number} finds {found:?}"));
             }
         }
         Ok(())
