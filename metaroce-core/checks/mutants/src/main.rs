@@ -1,9 +1,9 @@
 //! Mutation tests of the core in one build: every mutant is compiled in and chosen by an environment variable.
 //!
 //! `cargo mutants` builds the crate and links its tests once for each of 3,000 mutants. Here each mutant is a branch,
-//! `if mutant(17) { a - b } else { a + b }`; one run of the tests tells which of them reach which mutant, and a mutant
-//! is tried by the tests that reach it, the quickest first. Mutations are those of `cargo mutants`, without those in
-//! `const fn` and without values of types that this program does not know how to make.
+//! `if mutant(17) { a - b } else { a + b }`; a mutant is tried by the compliance suite, the tests of the simulator and
+//! those of the core, module by module, the quickest first, until one fails. Mutations are those of `cargo mutants`,
+//! without those in `const fn` and without values of types that this program does not know how to make.
 //!
 //! ```sh
 //! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [--minutes N] [--again FILE] [FILE_PART…]
@@ -57,7 +57,8 @@ fn main() -> anyhow::Result<()> {
     let mutants = tree.instrument()?;
     println!("{} mutants", mutants.len());
     let tests = measure::Tests::build(&tree)?;
-    println!("{} tests, {:.0} s one by one", tests.all.len(), tests.seconds());
+    let (programs, seconds) = tests.extent();
+    println!("{programs} programs that test, {seconds:.0} s of CPU time in all");
     let chosen = choose(&mutants);
-    measure::run(&tree, &tests, &chosen, Duration::from_secs(minutes * 60))
+    measure::run(&tests, &chosen, Duration::from_secs(minutes * 60))
 }

@@ -1,55 +1,66 @@
-//! Runs the tests: once to learn which reach which mutant, then for each mutant until one fails.
+//! Runs the tests: once to see what they take, then for each mutant until one fails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 
 use crate::instrument::Mutant;
 use crate::tree::Tree;
 
-/// One test, and what it does without a mutant.
-pub struct Test {
-    run: Run,
-    time: Duration,
-    reaches: BTreeSet<u32>,
-}
-
-/// How a test is run.
-#[derive(Clone)]
-struct Run {
+/// A program that tests: the suite, or a part of a test binary.
+struct Program {
+    name: String,
     binary: PathBuf,
     arguments: Vec<String>,
-    name: String,
+    /// Where it finds its files.
+    folder: PathBuf,
+    /// CPU time that it takes, and the most of it from one line that it prints to the next.
+    time: Duration,
+    gap: Duration,
 }
 
-impl Run {
-    /// A function of a test binary.
-    fn function(binary: &Path, name: &str) -> Self {
-        let arguments = ["--exact", "--quiet", "--test-threads", "1", name].map(str::to_owned).to_vec();
-        Self { binary: binary.to_owned(), arguments, name: name.to_owned() }
+impl Program {
+    /// The compliance suite, against the core in process.
+    fn suite(tree: &Tree, binary: &Path) -> Self {
+        Self::new(tree, "the suite".to_owned(), binary, &["check", "--self"])
     }
 
-    /// A case of the compliance suite, against the core in process.
-    fn case(binary: &Path, name: &str) -> Self {
-        let arguments = ["check", "--self", "--case", name].map(str::to_owned).to_vec();
-        Self { binary: binary.to_owned(), arguments, name: format!("case {name}") }
+    /// The tests of a test binary whose names begin with `module`.
+    fn tests(tree: &Tree, binary: &Path, module: &str) -> Self {
+        let mut arguments = vec!["--test-threads", "1", module];
+        // Of a filter, names need only hold it somewhere: each test is run by the part that it belongs to.
+        if !module.ends_with("::") {
+            arguments.push("--exact");
+        }
+        Self::new(tree, module.to_owned(), binary, &arguments)
+    }
+
+    fn new(tree: &Tree, name: String, binary: &Path, arguments: &[&str]) -> Self {
+        Self {
+            name,
+            binary: binary.to_owned(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            folder: tree.root.join("metaroce-core"),
+            time: Duration::ZERO,
+            gap: Duration::ZERO,
+        }
     }
 }
 
 /// All tests of the core.
 pub struct Tests {
     /// In the order of their duration.
-    pub all: Vec<Test>,
+    all: Vec<Program>,
 }
 
 impl Tests {
-    /// Builds the instrumented core with its tests, and runs each once.
+    /// Builds the instrumented core with its tests, and runs all once.
     pub fn build(tree: &Tree) -> anyhow::Result<Self> {
         let output = Command::new("cargo")
             .current_dir(&tree.root)
@@ -61,7 +72,7 @@ impl Tests {
             .args(["--message-format", "json-diagnostic-short"])
             .stderr(Stdio::inherit())
             .output()?;
-        let mut binaries = Vec::new();
+        let mut all = Vec::new();
         for line in String::from_utf8(output.stdout)?.lines() {
             let message: serde_json::Value = serde_json::from_str(line)?;
             if let Some(rendered) =
@@ -69,116 +80,110 @@ impl Tests {
             {
                 eprintln!("{rendered}");
             }
-            if let Some(path) = message["executable"].as_str() {
-                let is_program = message["target"]["kind"][0] == "bin";
-                binaries.push((PathBuf::from(path), is_program));
+            let Some(binary) = message["executable"].as_str().map(PathBuf::from) else { continue };
+            if message["target"]["kind"][0] == "bin" {
+                all.push(Program::suite(tree, &binary));
+            } else {
+                let modules = modules(&binary)?;
+                all.extend(modules.iter().map(|module| Program::tests(tree, &binary, module)));
             }
         }
         ensure!(output.status.success(), "the instrumented core does not build");
-        let mut runs = Vec::new();
-        for (binary, is_program) in binaries {
-            runs.extend(if is_program { cases(&binary)? } else { functions(&binary)? });
+        for program in &mut all {
+            let run = execute(program, 0, Duration::MAX)?;
+            ensure!(run.end == End::Passed, "{} fails without a mutant", program.name);
+            (program.time, program.gap) = (run.time, run.gap);
         }
-        let mut all: Vec<Test> =
-            side_by_side(&runs, |number, run| record(tree, number, run))?.into_iter().flatten().collect();
-        all.sort_by_key(|test| test.time);
+        all.sort_by_key(|program| program.time);
         Ok(Self { all })
     }
 
-    /// What all take.
-    pub fn seconds(&self) -> f64 {
-        self.all.iter().map(|test| test.time.as_secs_f64()).sum()
+    /// How many programs, and the CPU time that all take.
+    pub fn extent(&self) -> (usize, f64) {
+        (self.all.len(), self.all.iter().map(|program| program.time.as_secs_f64()).sum())
     }
 }
 
-/// The tests of a test binary.
-fn functions(binary: &Path) -> anyhow::Result<Vec<Run>> {
+/// The first parts of the names of a test binary's tests: `module::`, or the whole name of what is in none.
+fn modules(binary: &Path) -> anyhow::Result<BTreeSet<String>> {
     let listed = Command::new(binary).args(["--list", "--format", "terse"]).output()?;
     let text = String::from_utf8(listed.stdout)?;
     let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(names.map(|name| Run::function(binary, name)).collect())
+    let module = |name: &str| match name.split_once("::") {
+        Some((module, _)) => format!("{module}::"),
+        None => name.to_owned(),
+    };
+    Ok(names.map(module).collect())
 }
 
-/// The cases of the suite that the program knows: `area/name (profile): about`, each at the start of a line.
-fn cases(binary: &Path) -> anyhow::Result<Vec<Run>> {
-    let listed = Command::new(binary).args(["check", "--list"]).output()?;
-    let text = String::from_utf8(listed.stdout)?;
-    let cases = text.lines().take_while(|line| !line.starts_with("every case")).filter_map(|line| {
-        let (name, _) = line.split_once(" (")?;
-        (name.contains('/') && !name.starts_with(' ')).then(|| Run::case(binary, name))
-    });
-    let cases: Vec<Run> = cases.collect();
-    ensure!(!cases.is_empty(), "the program lists no case");
-    Ok(cases)
-}
-
-/// How a run of one test ended.
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Passed,
     Failed,
-    /// Stopped, as it had used up its time.
+    /// Stopped, as it came to no end.
     TooLong,
 }
 
-/// Runs one test for so many seconds of CPU time at most, and tells how much it took. Not by the clock: others may be
-/// using the machine.
-fn execute(
-    tree: &Tree,
-    run: &Run,
-    seconds: u64,
-    environment: (&str, &OsStr),
-) -> anyhow::Result<(End, Duration)> {
-    let script = r#"ulimit -t "$1" -v 8388608; shift; "$@" >/dev/null 2>&1; code=$?; times; exit "$code""#;
-    let output = Command::new("bash")
-        .current_dir(tree.root.join("metaroce-core"))
-        .args(["-c", script, "bash", &seconds.to_string()])
-        .arg(&run.binary)
-        .args(&run.arguments)
+struct Run {
+    end: End,
+    time: Duration,
+    gap: Duration,
+}
+
+/// Runs a program with a mutant until a test fails, or uses more CPU time than `most` before it prints another line. Not
+/// by the clock: others may be using the machine.
+fn execute(program: &Program, mutant: u32, most: Duration) -> anyhow::Result<Run> {
+    let mut child = Command::new("bash")
+        .current_dir(&program.folder)
+        .args(["-c", r#"ulimit -v 8388608; exec "$@""#, "bash"])
+        .arg(&program.binary)
+        .args(&program.arguments)
         .env("RUST_BACKTRACE", "0")
-        .env(environment.0, environment.1)
+        .env("MUTANT", mutant.to_string())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output()
+        .spawn()
         .context("a test does not start")?;
-    let text = String::from_utf8(output.stdout)?;
-    let time = text.lines().last().unwrap_or_default().split_whitespace().filter_map(duration).sum();
-    let end = match output.status.code() {
-        Some(0) => End::Passed,
-        // Signals that the shell reports: SIGXCPU, and SIGKILL, which follows it.
-        Some(152 | 137) => End::TooLong,
-        _ => End::Failed,
-    };
-    Ok((end, time))
-}
-
-/// Reads `1m2.345s`.
-fn duration(text: &str) -> Option<Duration> {
-    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
-    Some(
-        Duration::from_secs(minutes.parse::<u64>().ok()? * 60)
-            + Duration::from_secs_f64(seconds.parse().ok()?),
-    )
-}
-
-/// A test that takes more CPU time than this is left out: the share that is caught is then a lower bound.
-const LONGEST_SECONDS: u64 = 6;
-
-fn record(tree: &Tree, number: usize, run: &Run) -> anyhow::Result<Option<Test>> {
-    let name = &run.name;
-    let file = tree.root.join(format!("record.{number}"));
-    let _ = std::fs::remove_file(&file);
-    let (end, time) = execute(tree, run, LONGEST_SECONDS, ("MUTANT_RECORD", file.as_os_str()))?;
-    let reaches = std::fs::read_to_string(&file).unwrap_or_default();
-    let _ = std::fs::remove_file(&file);
-    match end {
-        End::Passed => {}
-        End::Failed => bail!("{name} fails without a mutant"),
-        End::TooLong => {
-            println!("left out, since it takes too long: {name}");
-            return Ok(None);
+    let output = child.stdout.take().context("it has an output")?;
+    let (sender, lines) = channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
         }
+    });
+    let (mut time, mut last, mut gap) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let cut = loop {
+        let line = lines.recv_timeout(Duration::from_millis(100));
+        time = cpu_time(&child).unwrap_or(time);
+        gap = gap.max(time.saturating_sub(last));
+        match line {
+            Ok(line) if line.ends_with("... FAILED") => break Some(End::Failed),
+            Ok(_) => last = time,
+            Err(RecvTimeoutError::Timeout) if time.saturating_sub(last) > most => break Some(End::TooLong),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+    };
+    if cut.is_some() {
+        child.kill()?;
     }
-    let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
-    Ok(Some(Test { run: run.clone(), time, reaches }))
+    let status = child.wait()?;
+    let _ = reader.join();
+    let end = cut.unwrap_or(if status.success() { End::Passed } else { End::Failed });
+    Ok(Run { end, time, gap })
+}
+
+/// What a process has used.
+fn cpu_time(child: &Child) -> Option<Duration> {
+    /// Of the times that the system tells; the same on every Linux.
+    const TICK: Duration = Duration::from_millis(10);
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, system): (u32, u32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(TICK * (user + system))
 }
 
 /// How many run at once.
@@ -251,37 +256,34 @@ enum Outcome {
     Caught,
     TimedOut,
     Missed,
-    Unreached,
 }
 
 /// Tries each mutant, as far as `span` allows, prints what became of it, and sums up by file.
-pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant], span: Duration) -> anyhow::Result<()> {
+pub fn run(tests: &Tests, mutants: &[Mutant], span: Duration) -> anyhow::Result<()> {
     let start = Instant::now();
     let outcomes = side_by_side(mutants, |_, mutant| {
         if start.elapsed() > span {
             return Ok(None);
         }
-        let outcome = try_one(tree, tests, mutant)?;
+        let (outcome, by) = try_one(tests, mutant)?;
         let word = match outcome {
             Outcome::Caught => "caught",
             Outcome::TimedOut => "caught by time",
             Outcome::Missed => "missed",
-            Outcome::Unreached => "unreached",
         };
-        println!("{word}\t{mutant}");
+        let by = if by.is_empty() { by } else { format!(" by {by}") };
+        println!("{word}{by}\t{mutant}");
         std::io::stdout().flush()?;
         Ok(Some(outcome))
     })?;
-    let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for (mutant, outcome) in mutants.iter().zip(outcomes) {
         if let Some(outcome) = outcome {
             sums.entry(&mutant.file).or_default()[outcome as usize] += 1;
         }
     }
-    println!(
-        "\n| file | mutants | caught | of them by time | missed | unreached |\n|---|---|---|---|---|---|"
-    );
-    let mut total = [0; 4];
+    println!("\n| file | mutants | caught | of them by time | missed |\n|---|---|---|---|---|");
+    let mut total = [0; 3];
     for (file, counts) in sums {
         for (sum, count) in total.iter_mut().zip(counts) {
             *sum += count;
@@ -289,15 +291,15 @@ pub fn run(tree: &Tree, tests: &Tests, mutants: &[Mutant], span: Duration) -> an
         print_row(file, counts);
     }
     print_row("all", total);
-    let [caught, late, missed, unreached] = total;
-    let (low, high) = wilson(caught + late, caught + late + missed + unreached);
+    let [caught, late, missed] = total;
+    let (low, high) = wilson(caught + late, caught + late + missed);
     println!("\nshare caught, 95 % confidence interval: {:.1} % to {:.1} %", low * 100.0, high * 100.0);
     Ok(())
 }
 
-fn print_row(name: &str, [caught, late, missed, unreached]: [usize; 4]) {
-    let all = caught + late + missed + unreached;
-    println!("| {name} | {all} | {} | {late} | {missed} | {unreached} |", caught + late);
+fn print_row(name: &str, [caught, late, missed]: [usize; 3]) {
+    let all = caught + late + missed;
+    println!("| {name} | {all} | {} | {late} | {missed} |", caught + late);
 }
 
 /// Wilson's score interval of a share, for 95 %.
@@ -310,18 +312,15 @@ fn wilson(hits: usize, all: usize) -> (f64, f64) {
     ((middle - half) / (1.0 + z * z / n), (middle + half) / (1.0 + z * z / n))
 }
 
-fn try_one(tree: &Tree, tests: &Tests, mutant: &Mutant) -> anyhow::Result<Outcome> {
-    let mut reached = false;
-    for test in tests.all.iter().filter(|test| test.reaches.contains(&mutant.number)) {
-        reached = true;
+fn try_one(tests: &Tests, mutant: &Mutant) -> anyhow::Result<(Outcome, String)> {
+    for program in &tests.all {
         // A mutant that loops is caught.
-        let seconds = test.time.as_secs() * 10 + 3;
-        let number = mutant.number.to_string();
-        match execute(tree, &test.run, seconds, ("MUTANT", OsStr::new(&number)))?.0 {
+        let most = program.gap * 5 + Duration::from_secs(3);
+        match execute(program, mutant.number, most)?.end {
             End::Passed => {}
-            End::Failed => return Ok(Outcome::Caught),
-            End::TooLong => return Ok(Outcome::TimedOut),
+            End::Failed => return Ok((Outcome::Caught, program.name.clone())),
+            End::TooLong => return Ok((Outcome::TimedOut, program.name.clone())),
         }
     }
-    Ok(if reached { Outcome::Missed } else { Outcome::Unreached })
+    Ok((Outcome::Missed, String::new()))
 }
