@@ -105,3 +105,27 @@ fn what_is_left_over_is_not_promised_to_everyone_at_once() {
     let mut late = Inflow::NEW;
     assert_eq!(u64::from(late.share_kbps(&mut division, &TERMS)), 784_000_000 / 101);
 }
+
+/// Whether a sender is still in the division after it asked for much, and then, `later` of its time stamps on and after
+/// `pause_ns`, for nothing.
+fn stays(later: u32, pause_ns: u64) -> bool {
+    let mut division = Division::NEW;
+    let mut sender = Inflow::NEW;
+    sender.on_packet(&mut division, &TERMS, at(1), claim(100, 4_242, MUCH));
+    let now = at(1).after(pause_ns);
+    sender.on_packet(&mut division, &TERMS, now, claim(100_u32.wrapping_add(later), 4_242, 0));
+    sender.leaves_at(&TERMS, 10_000).is_some()
+}
+
+#[test]
+fn what_an_older_packet_asks_for_counts_no_more_until_time_stamps_may_have_gone_round() {
+    for older in [1, 2, 1 << 31] {
+        assert!(stays(0_u32.wrapping_sub(older), 1_000), "{older} before");
+        assert!(stays(0_u32.wrapping_sub(older), FORGET_NS), "{older} before");
+        assert!(!stays(0_u32.wrapping_sub(older), FORGET_NS + 1), "{older} before, a pause ago");
+        assert!(!stays(0_u32.wrapping_sub(older), 2 * FORGET_NS), "{older} before, a pause ago");
+    }
+    for newer in [0, 1, (1 << 31) - 1] {
+        assert!(!stays(newer, 1_000), "{newer} behind");
+    }
+}

@@ -8,8 +8,8 @@ use crate::common::*;
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::wire::{Base, PacketType, Probe};
 use metaroce_core::{
-    Config, ConnectOptions, ConnectionHandle, Endpoint, Event, HeapStorage, Limits, Operation, PathId,
-    ProtectionDomain, RemoteAddress, Segment, StreamId, Transmit, WorkRequest,
+    CloseMode, Config, ConnectOptions, ConnectionHandle, Endpoint, Event, HeapStorage, Limits, Operation,
+    PathId, ProtectionDomain, RemoteAddress, Segment, StreamId, Transmit, WorkRequest,
 };
 
 type Net = Network<HeapStorage>;
@@ -230,4 +230,9 @@ fn two_senders_divide_a_receiver_evenly() {
         let stats = net.hosts[host].endpoint.path_stats(connection, PathId(0)).unwrap();
         assert_eq!(stats.share_kbps, SLOW * 98 / 100 / 2, "host {host}");
     }
+    let now = net.now();
+    net.hosts[0].endpoint.close(now, connections[0], CloseMode::Flush).unwrap();
+    net.run_for(10 * MS);
+    let stats = net.hosts[1].endpoint.path_stats(connections[1], PathId(0)).unwrap();
+    assert_eq!(stats.share_kbps, SLOW * 98 / 100, "who has closed takes no part");
 }
