@@ -3,7 +3,7 @@
 use crate::common::*;
 use metaroce_conformance::Faults;
 use metaroce_core::{
-    CompletionKind, Operation, QueueOptions, RemoteAddress, Segment, StreamOptions, WorkRequest,
+    CompletionKind, Operation, PostError, QueueOptions, RemoteAddress, Segment, StreamOptions, WorkRequest,
 };
 
 /// A WRITE with immediate had taken a receive, and then its stream was reset: to the next stream that drew it from the
@@ -45,4 +45,18 @@ fn a_receive_that_returns_to_its_queue_is_no_message_s() {
     let done = wait(&mut net, 1, 1);
     all_good(&done);
     assert_eq!((done[0].id, done[0].stream, done[0].kind), (7, streams[1], CompletionKind::Receive));
+}
+
+#[test]
+fn a_queue_that_a_stream_draws_on_stays() {
+    let mut net = network(2, Faults::NONE);
+    let [connection, _] = connect(&mut net);
+    let endpoint = &mut net.hosts[0].endpoint;
+    let [used, free] = [0, 1].map(|_| endpoint.create_queue(QueueOptions::default()).unwrap());
+    let stream = endpoint.open_stream(connection).unwrap();
+    let options = StreamOptions { shared_queue: Some(used), ..StreamOptions::default() };
+    endpoint.configure_stream(connection, stream, options).unwrap();
+    assert_eq!(endpoint.destroy_queue(used), Err(PostError::NoQueue));
+    assert_eq!(endpoint.destroy_queue(free), Ok(()));
+    assert_eq!(endpoint.destroy_queue(free), Err(PostError::NoQueue), "it is gone");
 }

@@ -57,6 +57,19 @@ fn packets_of_a_write_land_on_arrival_each_at_its_own_address() {
 }
 
 #[test]
+fn refused_packets_are_counted_and_accepted_ones_are_not() {
+    let mut script = Script::new(3);
+    let refused = |script: &mut Script| script.pair.net.hosts[1].endpoint.stats().refused;
+    let before = refused(&mut script);
+    let write = script.write(0, 0, 1, 0);
+    script.data(0, write, b"x");
+    assert_eq!(refused(&mut script), before);
+    let send = script.send(0, 1, 1);
+    script.data(0, send, b"x");
+    assert_eq!(refused(&mut script), before + 1, "no receive is posted");
+}
+
+#[test]
 //= MR-DLV-16 test
 fn packets_of_a_message_or_stream_that_is_over_are_refused_as_ended() {
     let mut script = Script::new(3);
