@@ -128,7 +128,8 @@ pub struct Config {
     /// Most bytes that a connection sends before the first feedback, also after a pause, 1 or more; default 64 KiB for
     /// sockets. What the peer allows may be less.
     pub window_bytes_start: u32,
-    /// Inbound rate of one plane that is shared out among senders, kbit/s of wire bytes; default 100 Gb/s.
+    /// Rate of one plane, either way, kbit/s of wire bytes; default 100 Gb/s. It is shared out among senders (MR-CC-19), and data
+    /// leaves no faster (MR-SEC-13). Where it is above the true rate, acknowledgements wait in queues below the endpoint.
     pub inbound_rate_kbps: u32,
     /// Messages beyond the oldest incomplete one that a stream may have under way, 1 to 65,536; default 1024.
     pub message_window: u32,

@@ -21,6 +21,7 @@ pub mod event;
 pub mod ids;
 mod index;
 pub mod lifecycle;
+mod line;
 mod list;
 pub mod memory;
 #[cfg(feature = "models")]

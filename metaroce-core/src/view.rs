@@ -4,11 +4,12 @@
 //! of that sub-state and takes what it needs.
 
 use crate::config::{Config, PLANES_MAX};
-use crate::connection::{AckSnapshot, Connection, Ready, Replies};
+use crate::connection::{AckSnapshot, Connection, Owing, Ready, Replies};
 use crate::delivery::{Packet, inbound_words};
 use crate::event::Event;
 use crate::index::{Index, IndexHead, Key};
-use crate::list::List;
+use crate::line::Lines;
+use crate::list::{Linked, List};
 use crate::path::{Path, Transmission};
 use crate::pool::{Pool, PoolHead};
 use crate::region::Region;
@@ -32,6 +33,10 @@ pub(crate) struct State {
     pub(crate) incarnation: u64,
     pub(crate) stats: EndpointStats,
     pub(crate) ready: List<Connection, Ready>,
+    pub(crate) owing: List<Connection, Owing>,
+    pub(crate) lines: Lines,
+    /// When the lines let data out that waits for them, if some does.
+    pub(crate) line_opens_at: Option<Instant>,
     /// Posted requests and receives whose completion has not been pushed yet.
     pub(crate) reserved: u32,
     /// Connections that have not been heard of since their CONNECT.
@@ -72,6 +77,9 @@ pub(crate) struct View<'a> {
     pub(crate) incarnation: u64,
     pub(crate) stats: &'a mut EndpointStats,
     pub(crate) ready: &'a mut List<Connection, Ready>,
+    pub(crate) owing: &'a mut List<Connection, Owing>,
+    pub(crate) lines: &'a mut Lines,
+    pub(crate) line_opens_at: &'a mut Option<Instant>,
     pub(crate) reserved: &'a mut u32,
     pub(crate) half_open: &'a mut u32,
     pub(crate) limits_told: &'a mut u8,
@@ -111,6 +119,9 @@ impl<'a> View<'a> {
             incarnation: state.incarnation,
             stats: &mut state.stats,
             ready: &mut state.ready,
+            owing: &mut state.owing,
+            lines: &mut state.lines,
+            line_opens_at: &mut state.line_opens_at,
             reserved: &mut state.reserved,
             half_open: &mut state.half_open,
             limits_told: &mut state.limits_told,
@@ -150,6 +161,19 @@ impl<'a> View<'a> {
 
     /// Has `poll_transmit` visit the connection.
     pub(crate) fn mark_ready(&mut self, connection: Idx<Connection>) {
+        self.mark_owing(connection);
+        self.mark_data(connection);
+    }
+
+    /// Has it look for control packets and acknowledgements of the connection.
+    pub(crate) fn mark_owing(&mut self, connection: Idx<Connection>) {
+        if !Linked::<Owing>::links(self.connections.at(connection)).is_linked() {
+            self.owing.push_back(&mut self.connections, connection);
+        }
+    }
+
+    /// Has it look for data of the connection.
+    pub(crate) fn mark_data(&mut self, connection: Idx<Connection>) {
         if !self.connections.at(connection).ready.is_linked() {
             self.ready.push_back(&mut self.connections, connection);
         }

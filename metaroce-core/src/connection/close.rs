@@ -277,6 +277,9 @@ pub(crate) fn release(view: &mut View<'_>, slot: Idx<Connection>) {
     if view.connections.at(slot).ready.is_linked() {
         view.ready.remove(&mut view.connections, slot);
     }
+    if view.connections.at(slot).owing.is_linked() {
+        view.owing.remove(&mut view.connections, slot);
+    }
     view.wheel.cancel(Idx::new(slot.raw()));
     view.connections.free(slot);
     inflow::on_count_changed(view);

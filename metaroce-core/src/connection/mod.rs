@@ -21,6 +21,7 @@ mod quota;
 mod reply;
 mod steering;
 mod timers;
+mod turns;
 
 pub use ack::AckSnapshot;
 pub(crate) use ack::acknowledge_now;
@@ -28,12 +29,13 @@ pub(crate) use close::begin_close;
 pub(crate) use datagram::finish as finish_datagram;
 pub(crate) use handshake::{OpenError, accept, connect, on_control, reject};
 pub(crate) use incoming::on_packet;
-pub(crate) use output::{Sink, fill, fill_snapshots};
+pub(crate) use output::Sink;
 pub(crate) use paths::repath;
 pub(crate) use planes::stats as plane_stats;
 pub(crate) use reply::Replies;
 pub use steering::Recent;
 pub(crate) use timers::on_timer;
+pub(crate) use turns::{fill_snapshots, fill_turns, fill_urgent};
 
 use core::net::SocketAddr;
 
@@ -90,6 +92,7 @@ pub struct Connection {
     pub(crate) queued_bytes: u64,
     pub(crate) stats: ConnectionStats,
     pub(crate) ready: Links<Self>,
+    pub(crate) owing: Links<Self>,
 }
 
 /// Who the two ends are.
@@ -298,6 +301,19 @@ impl PrivateData {
 #[derive(Debug)]
 pub struct Ready;
 
+/// The endpoint's list of connections that may owe control packets or acknowledgements.
+#[derive(Debug)]
+pub struct Owing;
+
+impl Linked<Owing> for Connection {
+    fn links(&self) -> &Links<Self> {
+        &self.owing
+    }
+    fn links_mut(&mut self) -> &mut Links<Self> {
+        &mut self.owing
+    }
+}
+
 impl Linked<Ready> for Connection {
     fn links(&self) -> &Links<Self> {
         &self.ready
@@ -408,6 +424,7 @@ impl Connection {
             paths: 0,
         },
         ready: Links::UNLINKED,
+        owing: Links::UNLINKED,
     };
 
     pub(crate) fn become_state(&mut self, next: State) {

@@ -1,6 +1,6 @@
-//! What a connection sends, in order of urgency: control, acknowledgements, packets that go again, new packets, probes.
+//! The data of a connection, in order of urgency: packets that go again, new packets, probes.
 
-use crate::connection::{Connection, ack, control, copies, datagram, outflow, paths, probes};
+use crate::connection::{Connection, copies, datagram, outflow, paths, probes};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial};
 use crate::path::{Path, Transmission, Verdict};
@@ -79,7 +79,7 @@ pub(crate) fn base(now: Instant, connection: &Connection, path: &Path, kind: Pac
     }
 }
 
-/// Fills descriptors with what the connection has to send. Returns whether it may have more.
+/// Fills descriptors with what data the connection has to send. Returns whether it may have more.
 pub(crate) fn fill(
     view: &mut View<'_>,
     now: Instant,
@@ -87,12 +87,9 @@ pub(crate) fn fill(
     sink: &mut Sink<'_>,
 ) -> bool {
     let start = sink.used();
-    control::fill(view, now, connection, sink);
     if !view.connections.at(connection).takes_packets() {
         return false;
     }
-    ack::fill_replies(view, now, connection, sink);
-    ack::fill_acks(view, now, connection, sink);
     loop {
         if sink.is_full() || sink.used() - start >= TURN_PACKETS {
             return true;
@@ -140,7 +137,10 @@ fn fill_again(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, si
         //= MR-DLV-13
         entry.void |= view.works.at(entry.work).failed.is_some();
         let bytes = entry.bytes_max();
-        let opens_at = view.connections.at(connection).outflows.opens_at(now, path.plane);
+        let plane = path.plane;
+        let owner = view.connections.at(connection);
+        let line_opens_at = view.lines.opens_at(now, owner.planes.local(plane));
+        let opens_at = owner.outflows.opens_at(now, plane).max(line_opens_at);
         if opens_at > now {
             paths::wait_for_pace(view, connection, opens_at);
             continue;
@@ -491,20 +491,8 @@ pub(crate) fn record(
         path.sending.in_flight.push_back(&mut view.transmissions, slot);
     }
     let fabric_rtt_ns = view.config.rtt_ns_initial;
-    view.connections.at_mut(connection).outflows.on_sent(now, plane, bytes, fabric_rtt_ns);
+    let owner = view.connections.at_mut(connection);
+    owner.outflows.on_sent(now, plane, bytes, fabric_rtt_ns);
+    view.lines.on_sent(now, owner.planes.local(plane), bytes);
     view.arm(connection, now.after(pto));
-}
-
-/// Fills descriptors with acknowledgements that had to be written down.
-pub(crate) fn fill_snapshots(view: &mut View<'_>, now: Instant, sink: &mut Sink<'_>) {
-    while !sink.is_full() {
-        let Some(snapshot) = view.snapshots.pop() else { break };
-        let alive = view
-            .connections
-            .get(snapshot.connection)
-            .is_some_and(|owner| owner.generation == snapshot.generation && owner.takes_packets());
-        if alive {
-            ack::emit(view, now, snapshot.connection, &[Some((snapshot.body, snapshot.refused))], sink);
-        }
-    }
 }

@@ -239,7 +239,8 @@ pub(crate) fn choose(
     let mut paced = Instant::FAR_FUTURE;
     let mut open = [Instant::ZERO; PLANES_MAX];
     for (plane, opens_at) in (0..).zip(&mut open) {
-        *opens_at = owner.outflows.opens_at(now, plane);
+        let line_opens_at = view.lines.opens_at(now, owner.planes.local(plane));
+        *opens_at = owner.outflows.opens_at(now, plane).max(line_opens_at);
     }
     for step in 0..count {
         let id = if start + step >= count { start + step - count } else { start + step };

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Progress};
 use crate::config::Config;
-use crate::connection::{self, Sink, fill, fill_snapshots};
+use crate::connection::{self, Sink, fill_snapshots, fill_turns, fill_urgent};
 use crate::crc;
 use crate::event::Event;
 use crate::memory::Memory;
@@ -66,26 +66,8 @@ impl<S: Storage> Endpoint<S> {
         let mut sink = Sink::new(out);
         view.replies.fill(now, &mut sink);
         fill_snapshots(&mut view, now, &mut sink);
-        for _ in 0..view.ready.len() {
-            if sink.is_full() {
-                break;
-            }
-            let Some(connection) = view.ready.pop_front(&mut view.connections) else { break };
-            if fill(&mut view, now, connection, &mut sink) {
-                view.mark_ready(connection);
-            }
-        }
-        // Those that stopped at the end of their turn, while others had nothing.
-        while !sink.is_full() {
-            let Some(connection) = view.ready.pop_front(&mut view.connections) else { break };
-            let before = sink.used();
-            if fill(&mut view, now, connection, &mut sink) {
-                view.mark_ready(connection);
-            }
-            if sink.used() == before {
-                break;
-            }
-        }
+        fill_urgent(&mut view, now, &mut sink);
+        fill_turns(&mut view, now, &mut sink);
         let sent = sink.used();
         self.state.stats.datagrams_sent += sent as u64;
         sent
@@ -105,7 +87,8 @@ impl<S: Storage> Endpoint<S> {
     /// after every other call. O(1).
     pub fn next_deadline(&mut self) -> Option<Instant> {
         let timers = Table::new(self.storage.tables().timers)?;
-        Wheel::new(&mut self.state.wheel, timers).next_deadline()
+        let timer = Wheel::new(&mut self.state.wheel, timers).next_deadline();
+        timer.into_iter().chain(self.state.line_opens_at).min()
     }
 }
 

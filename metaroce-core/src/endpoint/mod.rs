@@ -7,6 +7,7 @@ mod io;
 use crate::config::{Config, ConfigError, PLANES_MAX};
 use crate::connection::Replies;
 use crate::index::IndexHead;
+use crate::line::Lines;
 use crate::list::List;
 use crate::pool::PoolHead;
 use crate::ring::RingHead;
@@ -97,6 +98,9 @@ impl<S: Storage> Endpoint<S> {
             incarnation,
             stats: EndpointStats::default(),
             ready: List::EMPTY,
+            owing: List::EMPTY,
+            lines: Lines::new(config.inbound_rate_kbps, config.rtt_ns_initial),
+            line_opens_at: None,
             reserved: 0,
             half_open: 0,
             limits_told: 0,
