@@ -62,13 +62,15 @@ pub const CONNECTION: &[Transition<ConnectionState>] = {
 
 /// The life of a path, as long as its connection lives.
 pub const PATH: &[Transition<PathState>] = {
-    use PathState::{Congested, Dead, Good, Probing, Suspect, Unverified};
+    use PathState::{Congested, Dead, Good, Parked, Probing, Suspect, Unverified};
     &[
         first(Good, "on plane 0"),
         first(Unverified, "on a further plane"),
         step(Unverified, Good, "the peer's address returned its token"),
         step(Good, Congested, "a quarter of its last packets marked"),
         step(Congested, Good, "clear again, or moved to another route"),
+        step(Good, Parked, "windows feed fewer paths"),
+        step(Parked, Good, "windows feed more paths, or a sibling timed out"),
         step(Good, Suspect, "RTO while another path progressed"),
         step(Congested, Suspect, "RTO while another path progressed"),
         step(Suspect, Good, "answered"),

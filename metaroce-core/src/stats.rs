@@ -194,6 +194,8 @@ pub enum PathState {
     Probing,
     /// The peer's address on the path's plane has not answered yet: nothing goes there but the question.
     Unverified,
+    /// The windows feed fewer paths: it waits until they grow, or until another times out.
+    Parked,
 }
 
 impl PathState {
@@ -207,6 +209,7 @@ impl PathState {
             Self::Dead => "dead",
             Self::Probing => "probing",
             Self::Unverified => "unverified",
+            Self::Parked => "parked",
         }
     }
 }
@@ -234,7 +237,7 @@ pub struct PlaneStats {
     pub state: PlaneState,
     /// Its paths.
     pub paths: u8,
-    /// Those of them that carry data.
+    /// Those of them that carry data, and those that are parked beside them.
     pub paths_good: u8,
     /// Nothing of the peer comes in on it, while the other planes deliver: as the peer was last told.
     pub silent: bool,

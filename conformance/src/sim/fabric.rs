@@ -413,8 +413,8 @@ fn room(topology: &Topology, host: &Host, now_ps: u64) -> (usize, u64) {
     let mut room = 0isize;
     let mut free_ps = u64::MAX;
     for line in lines() {
-        let waiting = line.backlog_bytes(now_ps).div_ceil(full_bytes).min(2 * PULL_PACKETS as u64);
-        room += PULL_PACKETS.cast_signed() - isize::try_from(waiting).unwrap_or(0);
+        let waiting = line.backlog_bytes(now_ps).div_ceil(full_bytes).min(2 * RING_PACKETS as u64);
+        room += RING_PACKETS.cast_signed() - isize::try_from(waiting).unwrap_or(0);
         if line.free_ps() > now_ps {
             free_ps = free_ps.min(line.free_ps());
         }
@@ -437,3 +437,6 @@ pub enum Pause {
 const START_PS: u64 = 1_000_000_000;
 /// Packets that a line takes from its host at a time. Their time stamps are early by up to one packet's time.
 const PULL_PACKETS: usize = 2;
+/// The same for each line of a host that has several: which one a packet takes is up to the transport, and with shorter
+/// rings one line would often run dry while another is full.
+const RING_PACKETS: usize = 8;

@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
 
 use crate::congestion::Feedback;
-use crate::connection::{Connection, close, health, outflow, paths, plane_health, steering};
+use crate::connection::{Connection, close, health, outflow, parking, paths, plane_health, steering};
 use crate::delivery::{Cause, Place};
 use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
 use crate::stats::DropReason;
@@ -94,6 +94,8 @@ struct Tally {
     delivered: u64,
     lost: u32,
     answered: bool,
+    /// Something but PROBEs was delivered or lost.
+    carried: bool,
     rtt_ns: u64,
 }
 
@@ -179,6 +181,7 @@ fn on_delivered(
         //= MR-PATH-26
         // Whoever answers PROBEs and takes no packet lets nothing progress.
         clock.last_progress = now;
+        tally.carried = true;
     }
     clock.progress_sent_at = clock.progress_sent_at.max(transmission.sent_at);
     let (packet, csn) = (transmission.packet, transmission.csn);
@@ -221,6 +224,7 @@ fn on_lost(
     view.paths.at_mut(at).counters.lost += 1;
     //= MR-CC-9
     tally.lost = tally.lost.saturating_add(1);
+    tally.carried = true;
     view.connections.at_mut(connection).stats.lost += 1;
     paths::on_packet_lost(view, connection, at, transmission.bytes);
     let current = view.packets.get(packet).is_some_and(|entry| {
@@ -266,6 +270,11 @@ fn congest(
         return;
     }
     path.counters.marked += u64::from(marked.min(packets));
+    //= MR-CC-28
+    if tally.delivered > 0 && !tally.carried {
+        // PROBEs follow no window: what they met, in the host's own queue above all, would be held against the data.
+        return;
+    }
     let rtt_ns_smoothed = path.rtt.smoothed_or(view.config.rtt_ns_initial);
     let feedback = Feedback {
         now,
@@ -287,10 +296,12 @@ fn congest(
     view.config.congestion.on_feedback(&mut path.window, &feedback, &bounds);
     path.window.window_bytes =
         path.window.window_bytes.min(bounds.window_bytes_max).max(bounds.window_bytes_min);
+    path.sending.on_window(now, before, path.window.window_bytes);
     let cut = before.saturating_sub(path.window.window_bytes);
     if cut > 0 && feedback.marked > 0 {
         steering::hand_over(view, connection, at, cut);
     }
     outflow::limit_windows(view, now, connection, plane);
+    parking::adjust(view, now, connection, plane);
     steering::on_feedback(view, now, connection, at, (packets, marked.min(packets), tally.lost));
 }

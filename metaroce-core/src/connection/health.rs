@@ -1,7 +1,7 @@
 //! The health of a path: timeouts, suspicion, death, probing and return.
 
 use crate::connection::paths::{best_other, bounds, move_again, queue_again, repath, set_payload};
-use crate::connection::{Connection, plane_health};
+use crate::connection::{Connection, parking, plane_health};
 use crate::delivery::{Cause, Place};
 use crate::path::{Path, Timeouts, Transmission, remove};
 use crate::pool::Pool;
@@ -35,7 +35,11 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
         owner.clock.progress_sent_at > sent_at.after(margin)
     });
     let deaf = owner.planes.health.peer_is_deaf(now, view.paths.at(at).plane);
-    let has_other = owner.path_indices().any(|other| other != at && view.paths.at(other).takes_data());
+    let is_other = |other: Idx<Path>| other != at && view.paths.at(other).takes_data();
+    let has_other = owner.path_indices().any(is_other);
+    if !has_other {
+        parking::wake(view, now, connection, at);
+    }
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
     path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
@@ -132,7 +136,7 @@ pub(crate) fn on_revival(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     let path = view.paths.at_mut(at);
     let base = path.rtt.smoothed_or(siblings).max(siblings).saturating_mul(3);
     match path.state {
-        PathState::Good | PathState::Congested | PathState::Unverified => {
+        PathState::Good | PathState::Congested | PathState::Unverified | PathState::Parked => {
             path.timeouts.revival = Instant::FAR_FUTURE;
             return;
         }
@@ -195,7 +199,7 @@ fn forget_old(path: &mut Path, transmissions: &mut Pool<'_, Transmission>, now: 
 pub(crate) fn on_answer(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<Path>) {
     let path = view.paths.at_mut(at);
     match path.state {
-        PathState::Good | PathState::Congested | PathState::Unverified => {}
+        PathState::Good | PathState::Congested | PathState::Unverified | PathState::Parked => {}
         //= MR-PATH-18
         PathState::Suspect => revive(view, now, connection, at),
         PathState::Dead | PathState::Probing => {

@@ -74,7 +74,10 @@ pub(crate) fn share_kbps(view: &mut View<'_>, slot: Idx<Connection>, plane: u8) 
 /// Has the peer leave the division of every plane on which it is silent. Returns when to look again. O(planes).
 pub(crate) fn expire(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) -> Instant {
     let terms = terms(view.config);
-    let rtt_ns = view.connections.at(slot).rtt_ns(&view.paths, view.config).max(terms.fabric_rtt_ns);
+    // Without queues: those of a crowd that fell silent must not keep its part for it.
+    let base_ns = |at| view.paths.at(at).rtt.base_or(view.config.rtt_ns_initial);
+    let rtt_ns = view.connections.at(slot).path_indices().map(base_ns).min().unwrap_or(0);
+    let rtt_ns = rtt_ns.max(terms.fabric_rtt_ns);
     let mut next = Instant::FAR_FUTURE;
     for plane in PLANES {
         let Some((flow, division)) = parts(view, slot, plane) else { continue };

@@ -13,6 +13,7 @@ mod incoming;
 mod inflow;
 mod outflow;
 mod output;
+mod parking;
 mod paths;
 mod plane_health;
 mod planes;

@@ -10,7 +10,8 @@ use crate::view::View;
 
 /// RTTs, and packet intervals at the share, after which a share is stale and a pause counts as idle.
 const STALE: u64 = 8;
-/// A pause of up to this part of the fabric's RTT is made up for: clocks and schedulers are coarse.
+/// A pause of up to this part of the fabric's RTT, or of a packet interval that is longer, is made up for: clocks and
+/// schedulers are coarse, and packets of other connections may be in the way.
 const SLACK_DIVISOR: u64 = 8;
 /// Bytes of payload that need no announcement.
 const UNANNOUNCED_BYTES: u64 = 256;
@@ -104,22 +105,28 @@ impl Outflows {
         if let Some(kbps) = self.fresh_kbps(now, plane)
             && let Some(flow) = self.planes.get_mut(usize::from(plane))
         {
-            let earliest = now.as_nanos().saturating_sub(fabric_rtt_ns / SLACK_DIVISOR);
+            //= MR-CC-30
+            let interval_ns = time_for(bytes + FRAMING_BYTES, kbps);
+            let slack_ns = fabric_rtt_ns.max(interval_ns) / SLACK_DIVISOR;
+            let earliest = now.as_nanos().saturating_sub(slack_ns);
             let from = flow.next_at.max(Instant::from_nanos(earliest));
-            flow.next_at = from.after(time_for(bytes + FRAMING_BYTES, kbps));
+            flow.next_at = from.after(interval_ns);
         }
     }
 }
 
 impl Outflow {
-    /// The peer told a share. `interval_ns` is the time of a full packet at that share.
-    fn on_share(&mut self, now: Instant, share_kbps: u64, rtt_ns: u64, interval_ns: u64) {
+    /// The peer told a share. `interval_ns` is the time of a full packet at that share, `turn_ns` when the turn of
+    /// the first comes.
+    fn on_share(&mut self, now: Instant, share_kbps: u64, rtt_ns: u64, interval_ns: u64, turn_ns: u64) {
         if now >= self.stale_at {
-            // Whoever is told its share first is told a large one: it takes its turn as if it had just sent a packet.
-            self.next_at = self.next_at.max(now.after(interval_ns));
-        } else if share_kbps != self.share_kbps {
+            self.next_at = self.next_at.max(now.after(turn_ns));
+        } else if share_kbps > self.share_kbps {
+            //= MR-CC-29
+            // A turn that was taken stays if the share falls: those who start together were told ever less, so that
+            // their turns follow one another; stretched to one interval, they would all come at its end.
             let wait = self.next_at.since(now);
-            if wait > 0 && share_kbps > 0 {
+            if wait > 0 {
                 self.next_at = now.after(wait.saturating_mul(self.share_kbps) / share_kbps);
             }
         }
@@ -148,7 +155,10 @@ pub(crate) fn on_share(
         // packet would ask too late.
         path.timeouts.probe_owed = true;
     }
-    flow.on_share(now, u64::from(share_kbps), rtt_ns, interval_ns);
+    // Whoever is told its share first is told a large one, and many may be told the same at once: turns begin from two
+    // thirds to five thirds of an interval from now, so that they never come faster than the line takes them.
+    let turn_ns = interval_ns * 2 / 3 + view.rng.jitter(interval_ns / 2, 1000);
+    flow.on_share(now, u64::from(share_kbps), rtt_ns, interval_ns, turn_ns);
     if let Start::Asking { .. } | Start::Alone = owner.outflows.start {
         owner.outflows.start = Start::Running;
     }
@@ -276,7 +286,7 @@ mod tests {
     fn told(share_kbps: u64, interval_ns: u64) -> Outflows {
         let mut flows = Outflows::NEW;
         if let Some(flow) = flows.planes.first_mut() {
-            flow.on_share(Instant::from_nanos(1_000), share_kbps, 10_000, interval_ns);
+            flow.on_share(Instant::from_nanos(1_000), share_kbps, 10_000, interval_ns, interval_ns);
         }
         flows
     }

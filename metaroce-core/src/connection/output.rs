@@ -458,7 +458,8 @@ pub(crate) fn pace(view: &mut View<'_>, now: Instant, at: Idx<Path>, bytes: u16)
     let bytes = u64::from(bytes);
     if path.window.window_bytes < bytes {
         //= MR-CC-12
-        let rtt = path.rtt.smoothed_or(view.config.rtt_ns_initial);
+        // Of the base RTT: whoever sends so seldom learns late that a queue is gone.
+        let rtt = path.rtt.base_or(view.config.rtt_ns_initial);
         let interval = rtt.saturating_mul(bytes) / path.window.window_bytes.max(1);
         path.sending.pace_until = now.after(interval);
     }

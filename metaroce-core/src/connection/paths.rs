@@ -3,7 +3,7 @@
 use crate::config::{Config, PLANES_MAX};
 use crate::congestion::{PathWindow, WindowBounds};
 use crate::connection::handshake::high;
-use crate::connection::{Connection, outflow};
+use crate::connection::{Connection, parking};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
 use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt};
@@ -25,6 +25,8 @@ const WINDOW_FRACTION: u64 = 256;
 const MTU_TRIES: u8 = 5;
 /// Time after which a search that ended below the wanted size starts again, ns.
 const MTU_AGAIN_NS: u64 = 10_000_000_000;
+/// Padded PROBEs that start at once take at most one part in so many of a line.
+const SEARCH_SPREAD: u64 = 4;
 /// UDP payloads worth trying: what common Ethernet and tunnel MTUs leave.
 const MTU_LADDER: [u16; 6] = [8_952, 8_252, 4_176, 2_128, 1_452, 1_392];
 /// Losses in a row of packets larger than every route carries, while others were delivered, after which the path's
@@ -40,9 +42,7 @@ pub(crate) fn bounds(now: Instant, connection: &Connection, config: &Config, pla
     WindowBounds {
         packet_bytes,
         rate_kbps: config.inbound_rate_kbps.min(share),
-        window_bytes_start: (outflow::start_bytes(connection, config)
-            / u64::from(connection.planes.paths_each()))
-        .max(1),
+        window_bytes_start: parking::start_window_bytes(connection, config).max(1),
         window_bytes_min: (packet_bytes / WINDOW_FRACTION).max(1),
         window_bytes_max: u64::from(config.window_bytes_max),
         // The base RTT is that of short packets, which switches store and forward faster than full ones.
@@ -87,7 +87,33 @@ pub(crate) fn open(view: &mut View<'_>, now: Instant, connection: Idx<Connection
             path.state = PathState::Unverified;
         }
     }
+    for plane in 0..planes.count() {
+        parking::start(view, now, connection, plane);
+    }
+    spread_searches(view, now, connection);
     view.mark_ready(connection);
+}
+
+/// Where others are open, the searches of a new connection begin at some time within that in which all could have sent
+/// their padded PROBEs several times: thousands that open at once would fill the line, and take each other for dead.
+fn spread_searches(view: &mut View<'_>, now: Instant, connection: Idx<Connection>) {
+    let others = view.connections.capacity().saturating_sub(view.connections.available()).saturating_sub(1);
+    let owner = view.connections.at(connection);
+    let probe_ns = time_for(u64::from(owner.terms.mtu_bytes), u64::from(view.config.inbound_rate_kbps));
+    let span_ns = probe_ns.saturating_mul(u64::from(others)).saturating_mul(SEARCH_SPREAD);
+    //= MR-PATH-42
+    let delay_ns = view.rng.below(u32::try_from(span_ns).unwrap_or(u32::MAX));
+    if delay_ns == 0 {
+        return;
+    }
+    let begin = now.after(u64::from(delay_ns));
+    for at in view.connections.at(connection).path_indices() {
+        let probing = &mut view.paths.at_mut(at).probing;
+        if probing.owed {
+            (probing.owed, probing.deadline) = (false, begin);
+        }
+    }
+    view.arm(connection, begin);
 }
 
 /// The first PSN of a path: spread over the number space by path, from a number that only the two ends know, so that
@@ -309,6 +335,9 @@ pub(crate) fn wait_for_pace(view: &mut View<'_>, connection: Idx<Connection>, at
 
 /// The connection starts to send, first or after a pause: windows that are larger than a start are forgotten. O(paths).
 pub(crate) fn restart(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, first: bool) {
+    for plane in 0..view.connections.at(connection).planes.count() {
+        parking::start(view, now, connection, plane);
+    }
     for at in view.connections.at(connection).path_indices() {
         let bounds = bounds(now, view.connections.at(connection), view.config, view.paths.at(at).plane);
         let path = view.paths.at_mut(at);

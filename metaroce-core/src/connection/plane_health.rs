@@ -186,7 +186,7 @@ pub(crate) fn refresh(view: &mut View<'_>, slot: Idx<Connection>) {
         let (mut all, mut down, mut good) = (0u32, 0u32, 0u32);
         for at in owner.plane_paths(plane) {
             let path = view.paths.at(at);
-            all += 1;
+            all += u32::from(path.state != PathState::Parked);
             down += u32::from(matches!(path.state, PathState::Dead | PathState::Probing));
             good += u32::from(path.takes_data());
         }

@@ -11,7 +11,7 @@ use crate::connection::handshake::peer_key;
 use crate::connection::output::Sink;
 use crate::connection::plane_health::{self, PlaneHealth};
 use crate::connection::probes::send_probe;
-use crate::connection::{Connection, paths};
+use crate::connection::{Connection, parking, paths};
 use crate::ids::PathId;
 use crate::path::{Path, remove};
 use crate::rng::Secrets;
@@ -294,6 +294,7 @@ pub(crate) fn on_token(view: &mut View<'_>, now: Instant, slot: Idx<Connection>,
         path.timeouts.since = now;
         paths::begin_mtu_search(path, view.secrets, view.connections.at(slot).terms.mtu_bytes);
     }
+    parking::start(view, now, slot, plane);
     paths::set_payload(view, slot);
     plane_health::refresh(view, slot);
     view.mark_ready(slot);
@@ -306,7 +307,10 @@ pub(crate) fn stats(view: &View<'_>, slot: Idx<Connection>, plane: u8) -> Option
     if plane >= planes.count {
         return None;
     }
-    let paths_good = owner.plane_paths(plane).filter(|&at| view.paths.at(at).takes_data()).count();
+    let count = |is: fn(&Path) -> bool| owner.plane_paths(plane).filter(|&at| is(view.paths.at(at))).count();
+    let in_use = count(Path::takes_data);
+    let parked = count(|path| path.state == PathState::Parked);
+    let paths_good = if in_use > 0 { in_use + parked } else { 0 };
     let state = match (planes.is_verified(plane), planes.health.is_dead(plane)) {
         (false, _) => PlaneState::Unverified,
         (true, true) => PlaneState::Dead,

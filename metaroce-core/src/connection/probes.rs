@@ -13,6 +13,9 @@ use crate::wire::{BufferTooSmall, PacketType, Probe};
 /// UDP payload of every PROBE at least, so that a RESET or CLOSE_ACK that answers it is not larger.
 const PROBE_BYTES_MIN: u16 = 64;
 
+/// The wait for the answer to a padded PROBE doubles with the timeouts of its path, so often at most.
+const BACKOFF: u32 = 2;
+
 /// Sends the PROBEs that are owed: path MTU, probe timeouts, dead paths, a blocked stream's question. Returns whether
 /// some could not go.
 pub(crate) fn fill(
@@ -39,6 +42,7 @@ pub(crate) fn fill(
             path.probing.owed = false;
             path.probing.tries = path.probing.tries.saturating_add(1);
             let rto = path.rtt.rto_ns(view.config.rtt_ns_initial, view.config.rto_ns_min);
+            let rto = rto.saturating_mul(1 << path.timeouts.rto_count.min(BACKOFF));
             path.probing.deadline = now.after(rto);
             let (token, size) = (path.probing.token, path.probing.candidate_bytes);
             send_probe(view, now, connection, at, token, size, sink);

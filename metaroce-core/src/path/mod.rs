@@ -158,6 +158,17 @@ pub struct Counters {
     pub(crate) repaths: u32,
 }
 
+impl Sending {
+    /// The window grew: what waits for the pace of the smaller one need not wait so long.
+    pub(crate) fn on_window(&mut self, now: Instant, before: u64, after: u64) {
+        let wait = self.pace_until.since(now);
+        if wait > 0 && after > before {
+            let scaled = u128::from(wait) * u128::from(before) / u128::from(after);
+            self.pace_until = now.after(u64::try_from(scaled).unwrap_or(wait));
+        }
+    }
+}
+
 impl Path {
     /// A slot of a table, not in use.
     pub const EMPTY: Self = Self {
@@ -228,10 +239,11 @@ impl Path {
         self.takes_data() && bytes <= u64::from(self.probing.mtu_bytes)
     }
 
-    /// Whether the window lets `bytes` more out now. One packet always fits, at the pace of a window that is smaller.
+    /// Whether the window lets `bytes` more out now. One packet always fits, at the pace of a window that is smaller:
+    /// PROBEs in flight keep none from going.
     pub(crate) fn has_room(&self, now: Instant, bytes: u64) -> bool {
         //= MR-PATH-10, MR-CC-1
-        if self.sending.inflight_bytes == 0 {
+        if self.sending.inflight_bytes.saturating_mul(2) < bytes {
             return now >= self.sending.pace_until;
         }
         self.sending.inflight_bytes + bytes <= self.window.window_bytes

@@ -65,6 +65,11 @@ impl Rtt {
         if base == u64::MAX { 0 } else { base }
     }
 
+    /// [`Self::base_ns`]; `initial_ns` before the first sample.
+    pub(crate) fn base_or(&self, initial_ns: u64) -> u64 {
+        if self.smoothed_ns == 0 { initial_ns } else { self.base_ns() }
+    }
+
     /// 4 × smoothed + 4 × variance, ns, at least `floor_ns`.
     pub(crate) fn rto_ns(&self, initial_ns: u64, floor_ns: u64) -> u64 {
         (4 * self.smoothed_or(initial_ns) + 4 * self.variance_ns).max(floor_ns)

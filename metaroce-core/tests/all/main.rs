@@ -26,6 +26,7 @@ mod matching;
 mod model;
 mod operations;
 mod pair;
+mod parking;
 mod pitfalls_delivery;
 mod pitfalls_paths;
 mod pitfalls_security;

@@ -50,7 +50,7 @@ fn both_ends_use_the_planes_and_paths_that_both_have() {
             for path in all {
                 //= MR-PATH-3 test
                 assert_eq!(path.plane, path.path.0 / used.1, "{path:?}");
-                assert_eq!(path.state, PathState::Good);
+                assert!(matches!(path.state, PathState::Good | PathState::Parked), "{path:?}");
             }
         }
     }
@@ -89,7 +89,7 @@ fn plane_addresses_that_nobody_could_send_to_are_no_configuration() {
 fn every_path_sends_to_the_address_of_its_plane_and_all_carry_data() {
     //= MR-PATH-3 test
     for planes in [2, 4, 8] {
-        let mut pair = pair(11, planes, 4, |_, _| {});
+        let mut pair = pair(11, planes, 4, |_, config| config.window_bytes_start = 1 << 20);
         wait_up(&mut pair);
         let log = watch(&mut pair.net);
         for id in 0..16u64 {

@@ -102,7 +102,7 @@ fn plane(pair: &mut Pair, host: usize, plane: u8) -> PlaneStats {
 fn new_packets_take_the_planes_in_turn() {
     //= MR-PATH-39 test
     for planes in [2u8, 3, 8] {
-        let mut pair = pair(21, planes, 4, |_, _| {});
+        let mut pair = pair(21, planes, 4, |_, config| config.window_bytes_start = 1 << 20);
         wait_up(&mut pair);
         pair.net.run_for(5 * MS);
         let order = Rc::new(RefCell::new(Vec::new()));

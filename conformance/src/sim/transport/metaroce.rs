@@ -252,7 +252,8 @@ impl Transport for MetaRoce {
     fn is_settled(&mut self) -> bool {
         let wanted = self.endpoint.config().mtu_bytes;
         let peers: Vec<Peer> = self.peers.keys().copied().collect();
-        peers.into_iter().all(|peer| self.paths(peer).iter().all(|path| path.mtu_bytes == wanted))
+        let is_settled = |path: PathStats| path.mtu_bytes == wanted || path.state == PathState::Parked;
+        peers.into_iter().all(|peer| self.paths(peer).into_iter().all(is_settled))
     }
 
     fn post(&mut self, now_ps: u64, peer: Peer, message: Message) -> Option<u64> {
