@@ -323,7 +323,7 @@ impl Pair {
         let endpoint = &mut host.endpoint;
         let mut post = |operation, segments: &[Segment], inline: &[u8]| {
             let request = WorkRequest { inline, ..WorkRequest::new(id, operation, segments) };
-            endpoint.post(now, connection, stream, request)
+            probe::post(endpoint, now, connection, stream, request)
         };
         let posted = match work {
             Work::Send { immediate, inline } => {

@@ -47,6 +47,8 @@ impl<S: Storage> Endpoint<S> {
     /// [`Progress::Done`].
     pub fn handle_timeout(&mut self, now: Instant) -> Progress {
         let Some(mut view) = self.view() else { return Progress::Done };
+        // What waited for a line goes with the next `poll_transmit`.
+        *view.line_opens_at = view.line_opens_at.filter(|opens_at| *opens_at > now);
         for _ in 0..TIMERS_PER_CALL {
             match view.wheel.poll_expired(now) {
                 Expiry::Expired(node) => connection::on_timer(&mut view, now, Idx::new(node.raw())),
