@@ -307,6 +307,34 @@ mod tests {
         assert_eq!(flows.opens_at(Instant::from_nanos(2_000), 0), Instant::from_nanos(35_000), "its turn");
     }
 
+    //= MR-CC-29 test
+    #[test]
+    fn a_turn_stays_if_the_share_falls_and_comes_sooner_if_it_rises() {
+        let (at, then) = (Instant::from_nanos(11_000), Instant::from_nanos(35_000));
+        for (share_kbps, turn) in [(500_000, 35_000), (1_000_000, 35_000), (2_000_000, 23_000)] {
+            let mut flows = told(1_000_000, 34_000);
+            assert_eq!(flows.opens_at(at, 0), then);
+            if let Some(flow) = flows.planes.first_mut() {
+                flow.on_share(at, share_kbps, 10_000, 34_000, 1);
+            }
+            assert_eq!(flows.opens_at(at, 0), Instant::from_nanos(turn), "{share_kbps} kbit/s");
+        }
+    }
+
+    //= MR-CC-30 test
+    #[test]
+    fn a_pause_of_an_eighth_of_a_long_interval_is_made_up_for() {
+        // 934 bytes and framing take 100 us at 80 Mbit/s.
+        for (late_ns, next) in [(12_000, 200_000), (12_500, 200_000), (20_000, 207_500)] {
+            let mut flows = told(80_000, 100_000);
+            flows.on_sent(Instant::from_nanos(0), 0, 934, 8_000);
+            let first = flows.opens_at(Instant::from_nanos(1), 0).as_nanos();
+            flows.on_sent(Instant::from_nanos(first + late_ns), 0, 934, 8_000);
+            let second = flows.opens_at(Instant::from_nanos(first + late_ns), 0).as_nanos();
+            assert_eq!(second - first + 100_000, next, "{late_ns} ns late");
+        }
+    }
+
     #[test]
     fn packets_are_an_interval_apart_and_a_pause_is_made_up_for_only_in_part() {
         let mut flows = told(8_000_000, 1_000);
