@@ -17,8 +17,9 @@ const SLACK_DIVISOR: u64 = 8;
 const UNANNOUNCED_BYTES: u64 = 256;
 /// A share whose packet interval is longer than this part of an RTT is asked for once more as data starts.
 const FEW_DIVISOR: u64 = 8;
-/// Windows of a connection add up to at most this many halves of the product of rate and RTT.
-const WINDOW_HALVES: u64 = 3;
+/// Windows of a plane add up to at most so many products of rate and RTT: queues too short to be marked, at two hops or
+/// three, and acknowledgements that wait for company, take as long as the base RTT.
+const WINDOW_PRODUCTS: u64 = 2;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -253,7 +254,7 @@ pub(crate) fn limit_windows(view: &mut View<'_>, now: Instant, connection: Idx<C
     let rate_kbps = u64::from(config.inbound_rate_kbps);
     let kbps = owner.outflows.fresh_kbps(now, plane).map_or(rate_kbps, |share| share.min(rate_kbps));
     //= MR-CC-7
-    let most = bytes_in(kbps, rtt_ns).saturating_mul(WINDOW_HALVES) / 2;
+    let most = bytes_in(kbps, rtt_ns).saturating_mul(WINDOW_PRODUCTS);
     if sum <= most {
         return;
     }

@@ -17,8 +17,13 @@ const CLEAR: u32 = ONE / 16;
 const LOSSY: u32 = ONE / 32;
 /// A path is lossy at so many times the loss of its siblings.
 const LOSSIER: u32 = 4;
-/// Packets over which the fractions are smoothed.
-const PACKETS: u32 = 64;
+/// Packets over which the marked fraction is smoothed: a fabric at its limit has to be balanced within a few RTTs.
+const MARKED_PACKETS: u32 = 16;
+/// Packets over which the lost fraction is smoothed. Of fewer, chance alone makes some path the lossiest by far, and
+/// paths that moved for that would never balance.
+const LOST_PACKETS: u32 = 512;
+/// Packets of a route that are judged before it is called lossy.
+const JUDGED_PACKETS: u32 = 64;
 /// RTTs for which a path is congested before it moves, and at least between two moves.
 const CONGESTED_RTTS: u64 = 16;
 const SETTLE_RTTS: u64 = 32;
@@ -32,7 +37,7 @@ pub struct Recent {
     pub(crate) marked: u32,
     pub(crate) lost: u32,
     /// Packets judged on this route, as far as they matter.
-    packets: u32,
+    judged: u32,
     /// Since when it is congested.
     hot_since: Instant,
     /// When it last moved to another route of our own accord.
@@ -41,7 +46,7 @@ pub struct Recent {
 
 impl Recent {
     pub(crate) const NEW: Self =
-        Self { marked: 0, lost: 0, packets: 0, hot_since: Instant::ZERO, moved_at: Instant::ZERO };
+        Self { marked: 0, lost: 0, judged: 0, hot_since: Instant::ZERO, moved_at: Instant::ZERO };
 
     /// The route is another: nothing is known of it.
     pub(crate) fn forget(&mut self) {
@@ -50,9 +55,9 @@ impl Recent {
 
     fn on_packets(&mut self, delivered: u32, marked: u32, lost: u32) {
         let packets = delivered.saturating_add(lost);
-        self.packets = self.packets.saturating_add(packets).min(2 * PACKETS);
-        self.marked = smooth(self.marked, marked, delivered);
-        self.lost = smooth(self.lost, lost, packets);
+        self.judged = self.judged.saturating_add(packets).min(2 * JUDGED_PACKETS);
+        self.marked = smooth(self.marked, marked, delivered, MARKED_PACKETS);
+        self.lost = smooth(self.lost, lost, packets, LOST_PACKETS);
     }
 
     const fn is_clear(&self) -> bool {
@@ -61,19 +66,20 @@ impl Recent {
 
     /// The load of the path, weighted by its marks.
     pub(crate) fn weigh(&self, load: u64) -> u64 {
+        //= MR-PATH-11
         load.saturating_add(load.saturating_mul(u64::from(self.marked)) / u64::from(ONE / 2))
     }
 }
 
-/// `fraction`, moved towards `part` of `whole` by as much as `whole` packets count.
-fn smooth(fraction: u32, part: u32, whole: u32) -> u32 {
-    let whole = whole.min(PACKETS);
+/// `fraction`, moved towards `part` of `whole` by as much as `whole` packets count among `span`.
+fn smooth(fraction: u32, part: u32, whole: u32, span: u32) -> u32 {
     if whole == 0 {
         return fraction;
     }
     let newest = u64::from(part.min(whole)) * u64::from(ONE) / u64::from(whole);
-    let kept = u64::from(fraction) * u64::from(PACKETS - whole);
-    u32::try_from((kept + newest * u64::from(whole)) / u64::from(PACKETS)).unwrap_or(ONE)
+    let weight = u64::from(whole.min(span));
+    let kept = u64::from(fraction) * u64::from(span).saturating_sub(weight);
+    u32::try_from((kept + newest * weight) / u64::from(span.max(1))).unwrap_or(ONE)
 }
 
 /// Packets of a good path were judged. O(paths) if it fared badly.
@@ -136,7 +142,7 @@ fn may_move(view: &View<'_>, now: Instant, connection: Idx<Connection>, at: Idx<
     let rtt_ns = path.rtt.smoothed_or(view.config.rtt_ns_initial);
     let congested = path.state == PathState::Congested
         && now.since(path.recent.hot_since) >= rtt_ns.saturating_mul(CONGESTED_RTTS);
-    let lossy = path.recent.lost >= LOSSY && path.recent.packets > PACKETS;
+    let lossy = path.recent.lost >= LOSSY && path.recent.judged > JUDGED_PACKETS;
     //= MR-PATH-29, MR-PATH-30
     (congested || lossy)
         && now.since(path.recent.moved_at) >= rtt_ns.saturating_mul(SETTLE_RTTS)
@@ -173,4 +179,24 @@ fn move_away(view: &mut View<'_>, now: Instant, connection: Idx<Connection>, at:
     }
     //= MR-CC-26
     view.config.congestion.on_repath(&mut path.window, &bounds);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    //= MR-PATH-30 test
+    #[test]
+    fn chance_alone_makes_no_path_lossy() {
+        let mut rng = Rng::new(1);
+        let mut recent = Recent::NEW;
+        let mut most = 0;
+        for _ in 0..100_000 {
+            let lost = (0..8).map(|_| u32::from(rng.below(100) == 0)).sum();
+            recent.on_packets(8 - lost, 0, lost);
+            most = most.max(recent.lost);
+        }
+        assert!((ONE / 64..LOSSY).contains(&most), "{most} of {ONE} where one packet of a hundred is lost");
+    }
 }

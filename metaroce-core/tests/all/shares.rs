@@ -75,7 +75,7 @@ fn windows_add_up_to_what_the_share_can_use() {
     let sum: u64 = stats.iter().map(|path| path.window_bytes).sum();
     let rtt_ns = stats.iter().map(|path| path.rtt_ns_base).max().unwrap().max(50_000);
     // 9.8 Gbit/s are 1.225 bytes/ns; no window is scaled below a packet.
-    let most = (rtt_ns * 1_225 / 1_000 * 3 / 2).max(8 * 4_200);
+    let most = (rtt_ns * 1_225 / 1_000 * 2).max(8 * 4_200);
     assert!(sum <= most + most / 50, "{sum} bytes of {most}");
     all_good(&wait(&mut net, 0, 1));
 }
