@@ -305,3 +305,7 @@ fn congest(
     parking::adjust(view, now, connection, plane);
     steering::on_feedback(view, now, connection, at, (packets, marked.min(packets), tally.lost));
 }
+
+#[cfg(test)]
+#[cfg(feature = "alloc")]
+mod tests;

@@ -140,3 +140,7 @@ pub(crate) fn start_frame(view: &mut View<'_>, slot: Idx<Connection>) -> Option<
     flows.repeats = flows.repeats.checked_sub(1)?;
     Some(Frame::Start { allowance_kib: flows.told_kib })
 }
+
+#[cfg(test)]
+#[cfg(feature = "alloc")]
+mod tests;

@@ -24,6 +24,10 @@ mod steering;
 mod timers;
 mod turns;
 
+#[cfg(test)]
+#[cfg(feature = "alloc")]
+pub(crate) mod tests;
+
 pub use ack::AckSnapshot;
 pub(crate) use ack::acknowledge_now;
 pub(crate) use close::begin_close;

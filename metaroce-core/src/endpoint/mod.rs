@@ -140,7 +140,7 @@ impl<S: Storage> Endpoint<S> {
         &self.state.stats
     }
 
-    fn view(&mut self) -> Option<View<'_>> {
+    pub(crate) fn view(&mut self) -> Option<View<'_>> {
         View::new(&mut self.state, self.storage.tables())
     }
 }

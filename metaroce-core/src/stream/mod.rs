@@ -313,3 +313,7 @@ pub(crate) const fn status_of(code: u32) -> Status {
         _ => Status::Flushed,
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "alloc")]
+mod tests;

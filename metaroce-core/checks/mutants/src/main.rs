@@ -6,12 +6,12 @@
 //! without those in `const fn` and without values of types that this program does not know how to make.
 //!
 //! ```sh
-//! cargo run --release --manifest-path metaroce-core/checks/mutants -- [--sample N] [--seed N] [--minutes N] [--again FILE] [FILE_PART…]
+//! cargo run --release --manifest-path metaroce-core/checks/mutants/Cargo.toml -- [--sample N] [--seed N] [--minutes N] [--jobs N] [--again FILE] [FILE_PART…]
 //! ```
 //! `--list` prints the mutants that would be tried, in their order. `FILE_PART` chooses files of `metaroce-core/src` by a
 //! part of their path; `--again FILE` only mutants of which a line of FILE tells, such as the survivors that an earlier run
 //! printed, wherever they stand by now; `--sample` takes so many mutants of all of them, by chance; after `--minutes` no
-//! other is begun.
+//! other is begun; `--jobs` of them are tried at once, 2 by default.
 
 mod instrument;
 mod measure;
@@ -26,6 +26,7 @@ fn main() -> anyhow::Result<()> {
     let mut sample = usize::MAX;
     let mut seed = 1_u64;
     let mut minutes = u64::MAX / 60;
+    let mut jobs = 2;
     let mut list = false;
     let mut again = None;
     let mut parts = Vec::new();
@@ -37,6 +38,7 @@ fn main() -> anyhow::Result<()> {
             "--sample" => sample = usize::try_from(number()?)?,
             "--seed" => seed = number()?,
             "--minutes" => minutes = number()?,
+            "--jobs" => jobs = usize::try_from(number()?)?.max(1),
             "--list" => list = true,
             "--again" => again = Some(std::fs::read_to_string(next()?)?),
             other if other.starts_with('-') => bail!("unknown option {other}"),
@@ -60,5 +62,5 @@ fn main() -> anyhow::Result<()> {
     let (programs, seconds) = tests.extent();
     println!("{programs} programs that test, {seconds:.0} s of CPU time in all");
     let chosen = choose(&mutants);
-    measure::run(&tests, &chosen, Duration::from_secs(minutes * 60))
+    measure::run(&tests, &chosen, Duration::from_secs(minutes * 60), jobs)
 }

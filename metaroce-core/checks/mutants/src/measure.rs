@@ -186,12 +186,10 @@ fn cpu_time(child: &Child) -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
-/// How many run at once.
-const AT_ONCE: usize = 2;
-
-/// Does something with each item, `AT_ONCE` at a time, and returns the results in the order of the items.
+/// Does something with each item, `at_once` at a time, and returns the results in the order of the items.
 fn side_by_side<T: Sync, R: Send>(
     items: &[T],
+    at_once: usize,
     work: impl Fn(usize, &T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
     let next = AtomicUsize::new(0);
@@ -204,7 +202,7 @@ fn side_by_side<T: Sync, R: Send>(
         }
     };
     let mut done = std::thread::scope(|scope| -> anyhow::Result<Vec<(usize, R)>> {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
         let mut all = Vec::new();
         for worker in workers {
             all.extend(worker.join().map_err(|_| anyhow!("a worker died"))??);
@@ -258,10 +256,10 @@ enum Outcome {
     Missed,
 }
 
-/// Tries each mutant, as far as `span` allows, prints what became of it, and sums up by file.
-pub fn run(tests: &Tests, mutants: &[Mutant], span: Duration) -> anyhow::Result<()> {
+/// Tries each mutant, `jobs` at a time, as far as `span` allows, prints what became of it, and sums up by file.
+pub fn run(tests: &Tests, mutants: &[Mutant], span: Duration, jobs: usize) -> anyhow::Result<()> {
     let start = Instant::now();
-    let outcomes = side_by_side(mutants, |_, mutant| {
+    let outcomes = side_by_side(mutants, jobs, |_, mutant| {
         if start.elapsed() > span {
             return Ok(None);
         }
