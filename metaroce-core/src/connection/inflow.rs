@@ -53,14 +53,23 @@ fn parts<'a>(
     Some((owner.inflows.planes.get_mut(usize::from(plane))?, view.divisions.get_mut(usize::from(local))?))
 }
 
+/// The least base RTT of the peer's paths, ns: without the queues, since those of a crowd that fell silent must not keep
+/// its part for it. O(paths).
+fn base_rtt_ns(view: &View<'_>, slot: Idx<Connection>) -> u64 {
+    let base_ns = |at| view.paths.at(at).rtt.base_or(view.config.rtt_ns_initial);
+    view.connections.at(slot).path_indices().map(base_ns).min().unwrap_or(0)
+}
+
 /// A DATA packet or PROBE arrived on a plane.
 pub(crate) fn on_packet(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, plane: u8, claim: Claim) {
     let terms = terms(view.config);
     let Some((flow, division)) = parts(view, slot, plane) else { return };
     let was_absent = flow.leaves_at(&terms, 0).is_none();
     flow.on_packet(division, &terms, now, claim);
-    if was_absent && let Some(leaves_at) = flow.leaves_at(&terms, terms.fabric_rtt_ns) {
-        view.arm(slot, leaves_at);
+    if was_absent {
+        let rtt_ns = base_rtt_ns(view, slot);
+        let leaves_at = parts(view, slot, plane).and_then(|(flow, _)| flow.leaves_at(&terms, rtt_ns));
+        view.arm(slot, leaves_at.unwrap_or(Instant::FAR_FUTURE));
     }
 }
 
@@ -74,10 +83,7 @@ pub(crate) fn share_kbps(view: &mut View<'_>, slot: Idx<Connection>, plane: u8) 
 /// Has the peer leave the division of every plane on which it is silent. Returns when to look again. O(planes).
 pub(crate) fn expire(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) -> Instant {
     let terms = terms(view.config);
-    // Without queues: those of a crowd that fell silent must not keep its part for it.
-    let base_ns = |at| view.paths.at(at).rtt.base_or(view.config.rtt_ns_initial);
-    let rtt_ns = view.connections.at(slot).path_indices().map(base_ns).min().unwrap_or(0);
-    let rtt_ns = rtt_ns.max(terms.fabric_rtt_ns);
+    let rtt_ns = base_rtt_ns(view, slot);
     let mut next = Instant::FAR_FUTURE;
     for plane in PLANES {
         let Some((flow, division)) = parts(view, slot, plane) else { continue };

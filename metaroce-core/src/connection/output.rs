@@ -1,6 +1,6 @@
 //! The data of a connection, in order of urgency: packets that go again, new packets, probes.
 
-use crate::connection::{Connection, copies, datagram, outflow, paths, probes};
+use crate::connection::{Connection, copies, datagram, outflow, paths, probes, timers};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{Psn, ReceiveIndex, Serial};
 use crate::path::{Path, Transmission, Verdict};
@@ -486,8 +486,6 @@ pub(crate) fn record(
         path.sending.inflight_bytes += u64::from(transmission.bytes);
     }
     let plane = path.plane;
-    let pto =
-        path.rtt.pto_ns(view.config.rtt_ns_initial, view.config.ack_delay_ns_max, view.config.pto_ns_min);
     if let Some(slot) = view.transmissions.allocate(transmission) {
         path.sending.in_flight.push_back(&mut view.transmissions, slot);
     }
@@ -495,5 +493,6 @@ pub(crate) fn record(
     let owner = view.connections.at_mut(connection);
     owner.outflows.on_sent(now, plane, bytes, fabric_rtt_ns);
     view.lines.on_sent(now, owner.planes.local(plane), bytes);
-    view.arm(connection, now.after(pto));
+    let pto_at = timers::pto_at(view, view.connections.at(connection), view.paths.at(at));
+    view.arm(connection, pto_at);
 }

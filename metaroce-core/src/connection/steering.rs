@@ -15,6 +15,8 @@ const HOT: u32 = ONE / 4;
 const CLEAR: u32 = ONE / 16;
 /// Lost fraction below which no path is called lossy.
 const LOSSY: u32 = ONE / 32;
+/// Lost fraction from which a path is known to lose packets: one, a few hundred packets ago.
+const LOSES: u32 = ONE / 1024;
 /// A path is lossy at so many times the loss of its siblings.
 const LOSSIER: u32 = 4;
 /// Packets over which the marked fraction is smoothed: a fabric at its limit has to be balanced within a few RTTs.
@@ -58,6 +60,11 @@ impl Recent {
         self.judged = self.judged.saturating_add(packets).min(2 * JUDGED_PACKETS);
         self.marked = smooth(self.marked, marked, delivered, MARKED_PACKETS);
         self.lost = smooth(self.lost, lost, packets, LOST_PACKETS);
+    }
+
+    /// Whether packets were lost lately.
+    pub(crate) const fn loses(&self) -> bool {
+        self.lost >= LOSES
     }
 
     const fn is_clear(&self) -> bool {

@@ -11,6 +11,8 @@ use crate::time::Instant;
 use crate::view::View;
 use crate::wire::RejectReason;
 
+/// A PROBE follows the last packet of a path that loses packets after this part of an RTT.
+const TAIL_DIVISOR: u64 = 4;
 /// The RTO is at most this many times its floor.
 const RTO_CEILING: u64 = 100;
 
@@ -106,7 +108,7 @@ fn on_paths(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
     let owner = view.connections.at(slot);
     let mut next = owner.clock.ack_at.min(owner.clock.pace_at).min(probe_at).min(leaves_at);
     for at in owner.path_indices() {
-        next = next.min(deadline(view, at));
+        next = next.min(deadline(view, owner, at));
     }
     let owner = view.connections.at(slot);
     let mut at = owner.streams.waiting.front();
@@ -147,15 +149,26 @@ fn rto_at(view: &View<'_>, path: &Path) -> Instant {
     path.timeouts.since.after(backed_off)
 }
 
-/// When the path's probe timeout is due.
-fn pto_at(view: &View<'_>, path: &Path) -> Instant {
+/// When the probe timeout of a path of `owner` is due.
+pub(crate) fn pto_at(view: &View<'_>, owner: &Connection, path: &Path) -> Instant {
     let config = view.config;
     let pto = path.rtt.pto_ns(config.rtt_ns_initial, config.ack_delay_ns_max, config.pto_ns_min);
-    path.sending.last_sent.after(pto.saturating_mul(1 << path.timeouts.pto_count.min(16)))
+    let mut wait = pto.saturating_mul(1 << path.timeouts.pto_count.min(16));
+    if ends_bare(view, owner, path) {
+        wait = wait.min(path.rtt.smoothed_or(config.rtt_ns_initial) / TAIL_DIVISOR);
+    }
+    path.sending.last_sent.after(wait)
+}
+
+/// Whether the last packet of a path that loses packets would not be missed: nothing was sent behind it, nor will be.
+fn ends_bare(view: &View<'_>, owner: &Connection, path: &Path) -> bool {
+    //= MR-LOSS-22
+    let newest = path.sending.in_flight.back().and_then(|at| view.transmissions.get(at));
+    path.recent.loses() && !owner.has_data() && newest.is_some_and(|newest| newest.packet.is_some())
 }
 
 /// The earliest that the path waits for.
-fn deadline(view: &View<'_>, at: Idx<Path>) -> Instant {
+fn deadline(view: &View<'_>, owner: &Connection, at: Idx<Path>) -> Instant {
     let path = view.paths.at(at);
     let mut next = path.probing.deadline;
     if !path.takes_data() {
@@ -164,7 +177,7 @@ fn deadline(view: &View<'_>, at: Idx<Path>) -> Instant {
     if path.sending.inflight_bytes > 0 {
         next = next.min(rto_at(view, path));
         if !path.timeouts.probe_owed {
-            next = next.min(pto_at(view, path));
+            next = next.min(pto_at(view, owner, path));
         }
     }
     next
@@ -193,7 +206,7 @@ fn on_path(view: &mut View<'_>, now: Instant, slot: Idx<Connection>, at: Idx<Pat
         path.timeouts.since = path.timeouts.since.after(late_ns.saturating_add(grace_ns));
     } else if due <= now {
         health::on_timeout(view, now, slot, at);
-    } else if pto_at(view, path) <= now {
+    } else if pto_at(view, view.connections.at(slot), path) <= now {
         let path = view.paths.at_mut(at);
         path.timeouts.pto_count = path.timeouts.pto_count.saturating_add(1);
         //= MR-LOSS-13

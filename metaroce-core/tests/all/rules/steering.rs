@@ -1,11 +1,11 @@
 //! Section 7: what marks and losses on one path mean for it and for its siblings.
 
 use metaroce_core::ids::Psn;
-use metaroce_core::wire::{AckBody, Frame};
+use metaroce_core::wire::{AckBody, Frame, PacketType};
 use metaroce_core::{PathId, PathState, PathStats};
 
 use super::script::{EMPTY, Script, vector};
-use super::sender::{data, path};
+use super::sender::{accept, data, path};
 use crate::common::MS;
 
 /// One in 2^16.
@@ -264,4 +264,44 @@ fn a_marked_path_counts_as_fuller_than_it_is() {
         !paths.iter().take(4).any(|path| *path == 0),
         "a second one on a clear path is better: {paths:?}"
     );
+}
+
+/// Kinds of packets on `path` that were sent since the last call, after `span_ns` more.
+fn kinds(steered: &mut Steered, path: u8, span_ns: u64) -> Vec<PacketType> {
+    steered.script.run(span_ns);
+    let sent = steered.script.sent();
+    sent.iter()
+        .map(super::tape::Sent::base)
+        .filter(|base| base.path == PathId(path))
+        .map(|base| base.kind)
+        .collect()
+}
+
+#[test]
+//= MR-LOSS-22 test
+fn a_probe_follows_the_last_packet_of_a_path_that_loses_after_a_quarter_of_a_round_trip() {
+    for loses in [false, true] {
+        let mut steered = Steered::new(9);
+        steered.script.pair.write(1, 0, 1, 0..400_000, 0, None);
+        let sent = data(&mut steered.script);
+        for number in 0..8 {
+            let largest = steered.last_psn(number);
+            let lost = u32::from(loses);
+            let arrived: Vec<u32> =
+                (0..256).filter(|back| *back != lost).chain((lost == 0).then_some(0)).collect();
+            let body = AckBody { path: PathId(number), largest, accepted: vector(&arrived), ..EMPTY };
+            steered.block(body, 1, 0);
+        }
+        let again = data(&mut steered.script);
+        assert_eq!(again.len(), if loses { 8 } else { 0 }, "of {}", sent.len());
+        accept(&mut steered.script, &again);
+        // A path of its own choice has the last packet.
+        steered.script.pair.write(1, 0, 2, 0..100, 0, None);
+        let [last] = data(&mut steered.script)[..] else { panic!("one packet") };
+        let rtt = path(&mut steered.script, last.path).rtt_ns_smoothed;
+        assert_eq!(kinds(&mut steered, last.path, rtt / 4 - 1_000), []);
+        let follows = kinds(&mut steered, last.path, 2_000);
+        assert_eq!(follows, vec![PacketType::Probe; usize::from(loses)]);
+        assert_eq!(kinds(&mut steered, last.path, rtt / 2), [], "one is enough");
+    }
 }
