@@ -31,7 +31,7 @@ fn row(out: &mut String, results: &Results, report: &Report) {
         .case
         .requirements
         .iter()
-        .map(|id| format!("<abbr title=\"{}\">{id}</abbr>", escape(results.sentence(id))))
+        .map(|id| format!("<abbr title=\"{}\">{id}</abbr>", escape(&results.sentence(id))))
         .collect();
     let _ = writeln!(
         out,
@@ -44,7 +44,7 @@ fn row(out: &mut String, results: &Results, report: &Report) {
     );
     match &report.verdict {
         Verdict::Failed { requirement, text } => {
-            let rule = format!("<b>{requirement}</b> {}", escape(results.sentence(requirement)));
+            let rule = format!("<b>{requirement}</b> {}", results.sentence_html(requirement));
             failure(out, results, report, &rule, text);
         }
         Verdict::Broken(reason) => failure(out, results, report, "The case could not go on.", reason),

@@ -38,7 +38,7 @@ pub(super) fn document(results: &Results) -> String {
                 out,
                 "><failure type=\"{requirement}\" message=\"{}\">{}\n{}</failure></testcase>",
                 escape(&format!("{requirement}: {text}")),
-                escape(results.sentence(requirement)),
+                escape(&results.sentence(requirement)),
                 evidence(results, report)
             ),
             Verdict::Broken(reason) => writeln!(

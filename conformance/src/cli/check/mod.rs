@@ -3,6 +3,7 @@
 mod html;
 mod json;
 mod junit;
+mod markdown;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +82,7 @@ pub(super) struct Results {
     reports: Vec<Report>,
     /// Captures by case.
     captures: BTreeMap<&'static str, PathBuf>,
-    /// The sentence of each requirement.
+    /// The sentence of each requirement, in Markdown.
     sentences: BTreeMap<String, String>,
 }
 
@@ -91,9 +92,14 @@ impl Results {
         self.reports.iter().filter(|report| report.verdict.name() == name).count()
     }
 
-    /// What the specification says.
-    fn sentence(&self, requirement: &str) -> &str {
-        self.sentences.get(requirement).map_or("", String::as_str)
+    /// What the specification says, as plain text.
+    fn sentence(&self, requirement: &str) -> String {
+        self.sentences.get(requirement).map_or_else(String::new, |sentence| markdown::plain(sentence))
+    }
+
+    /// The same as HTML.
+    fn sentence_html(&self, requirement: &str) -> String {
+        self.sentences.get(requirement).map_or_else(String::new, |sentence| markdown::html(sentence))
     }
 
     /// The last datagrams of a case, decoded, one a line.
