@@ -9,6 +9,7 @@ mod outflow;
 mod parking;
 mod paths;
 mod plane_health;
+mod sending;
 mod timers;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
