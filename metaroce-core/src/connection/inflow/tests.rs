@@ -136,8 +136,8 @@ fn a_share_is_that_of_the_plane_and_whoever_falls_silent_leaves_it_to_the_others
 }
 
 #[test]
-fn silence_is_two_rtts_of_the_nearest_path_and_not_less_than_two_of_the_fabric() {
-    for (rtt_us, silent_us) in [(None, 200), (Some(50), 200), (Some(300), 600)] {
+fn silence_is_two_base_rtts_of_the_nearest_path_or_of_the_fabric_before_the_first_sample() {
+    for (rtt_us, silent_us) in [(None, 200), (Some(50), 100), (Some(300), 600)] {
         let mut pair = pair();
         let now = pair.now;
         let (mut view, slot) = pair.view(1);
