@@ -9,6 +9,7 @@ mod outflow;
 mod parking;
 mod paths;
 mod plane_health;
+mod planes;
 mod sending;
 mod timers;
 

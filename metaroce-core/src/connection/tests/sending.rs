@@ -562,17 +562,59 @@ fn what_a_vector_no_longer_holds_is_written_down_before_it_leaves() {
     }
 }
 
+/// A region of end 0.
+fn region(pair: &mut Pair, length: u64) -> crate::RegionId {
+    let domain = ProtectionDomain(0);
+    let options = crate::RegionOptions { base_address: 0, length, domain, access: crate::Access::ALL };
+    pair.ends[0].register_region(options).unwrap().id
+}
+
+#[test]
+fn a_datagram_is_one_packet_that_counts_in_flight_and_completes_when_it_goes() {
+    let mut pair = quiet(1, 1, |_| {});
+    let region = region(&mut pair, 4_096);
+    let connection = pair.connections[0];
+    let send = |pair: &mut Pair, length| {
+        let segments = [crate::Segment { region, offset: 0, length }];
+        let request = crate::DatagramRequest {
+            id: 5,
+            source_queue: 1,
+            destination_queue: 2,
+            key: 3,
+            immediate: Some(4),
+            segments: &segments,
+        };
+        pair.ends[0].post_datagram(connection, request)
+    };
+    let stats = |pair: &mut Pair| pair.ends[0].connection_stats(connection).unwrap();
+    let before = stats(&mut pair);
+    send(&mut pair, 4_096).unwrap();
+    let queued = |pair: &mut Pair| {
+        let (view, slot) = pair.view(0);
+        view.connections.at(slot).queued_bytes
+    };
+    assert_eq!(queued(&mut pair), 4_096);
+    let all = pair.take(0);
+    let [transmit] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((transmit.payload_length(), queued(&mut pair)), (4_096, 0));
+    let after = stats(&mut pair);
+    assert_eq!(after.packets_sent, before.packets_sent + 1);
+    assert_eq!(after.bytes_sent, before.bytes_sent + 4_096);
+    assert_eq!(after.bytes_in_flight, transmit.datagram_length() as u64);
+    assert!(matches!(pair.ends[0].poll_event(), Some(Event::DatagramSent { id: 5, .. })));
+    // A window that is full lets none out.
+    let (mut view, slot) = pair.view(0);
+    let at = path(&view, slot, 0);
+    view.paths.at_mut(at).window.window_bytes = 5_000;
+    send(&mut pair, 1_000).unwrap();
+    assert!(pair.take(0).is_empty());
+}
+
 #[test]
 fn a_region_s_key_and_place_are_in_every_packet_of_a_write() {
     let mut pair = quiet(1, 1, |_| {});
-    let options = crate::RegionOptions {
-        base_address: 0,
-        length: 10_000,
-        domain: ProtectionDomain(0),
-        access: crate::Access::ALL,
-    };
-    let region = pair.ends[0].register_region(options).unwrap();
-    let segments = [crate::Segment { region: region.id, offset: 0, length: 10_000 }];
+    let region = region(&mut pair, 10_000);
+    let segments = [crate::Segment { region, offset: 0, length: 10_000 }];
     let remote = RemoteAddress { key: RegionKey(7), address: 500 };
     let request = WorkRequest::new(1, Operation::Write { remote, immediate: Some(3) }, &segments);
     let (now, connection) = (pair.now, pair.connections[0]);
