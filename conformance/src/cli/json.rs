@@ -40,7 +40,7 @@ fn run(outcome: &Outcome) -> Value {
         "goodput": outcome.goodput,
         "slowdown": outcome.slowdown(),
         "jain": outcome.jain(),
-        "settled_rtts": outcome.settled_rtts(0.1),
+        "settled_rtts": outcome.settled_rtts(),
         "packets": outcome.packets,
         "hops": outcome.hops,
         "lost": outcome.lost,

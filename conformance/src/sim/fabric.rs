@@ -7,6 +7,7 @@ use super::link::{Fate, Link};
 use super::loss::LinkFaults;
 use super::packet::{Arena, PacketId};
 use super::queue::{EventQueue, Happening};
+use super::settling::Settling;
 use super::timeline::Recorder;
 use super::topology::{Node, Topology, ecmp};
 use super::transport::{Message, Notice, Transport};
@@ -74,6 +75,8 @@ pub struct Fabric {
     pub counters: FabricCounters,
     /// Notes what becomes of packets, if it is there.
     pub recorder: Option<Recorder>,
+    /// Notes who was heard of first when, if it is there.
+    pub settling: Option<Settling>,
     hosts: Vec<Host>,
     now_ps: u64,
     queue: EventQueue,
@@ -101,6 +104,7 @@ impl Fabric {
             topology,
             counters: FabricCounters::default(),
             recorder: None,
+            settling: None,
             hosts,
             now_ps: START_PS,
             queue: EventQueue::default(),
@@ -241,6 +245,9 @@ impl Fabric {
                 if let (Some(entry), Some(packet)) = (self.hosts.get_mut(host as usize), self.arena.get(id)) {
                     if let Some(recorder) = &mut self.recorder {
                         recorder.arrived(now_ps, id, packet);
+                    }
+                    if let Some(settling) = &mut self.settling {
+                        settling.on_arrival(now_ps, packet.from, host);
                     }
                     entry.transport.handle(now_ps, packet);
                 }

@@ -49,6 +49,8 @@ pub struct Outcome {
     pub latencies_ps: Vec<u64>,
     /// Curves.
     pub samples: Vec<Sample>,
+    /// See [`Self::settled_rtts`], ps.
+    pub settled_ps: Option<u64>,
     /// When the workload began, ps of the simulator's clock.
     pub start_ps: u64,
     /// Packets of the first flow, if they were noted.
@@ -170,21 +172,11 @@ impl Outcome {
         self.latencies_ps.get(at).map_or(0.0, |&latency| ratio(latency, US))
     }
 
-    /// Time after which every flow's allowed rate stays within `margin` of its fair part, until four fifths of the run,
-    /// in base RTTs since the first packets arrived; infinite if never.
+    /// What the slowest flow took from the arrival of its first packet until its allowed rate stayed within a tenth of
+    /// its fair part, up to four fifths of the run, in base RTTs; infinite if one never did, or if nothing was sampled.
     #[must_use]
-    pub fn settled_rtts(&self, margin: f64) -> f64 {
-        let end_ps = self.time_ps / 5 * 4;
-        let mut settled = None;
-        for sample in self.samples.iter().take_while(|sample| sample.at_ps <= end_ps) {
-            if sample.unfairness > margin {
-                settled = None;
-            } else if settled.is_none() {
-                settled = Some(sample.at_ps);
-            }
-        }
-        settled
-            .map_or(f64::INFINITY, |at_ps| ratio(at_ps.saturating_sub(self.rtt_ps / 2), self.rtt_ps.max(1)))
+    pub fn settled_rtts(&self) -> f64 {
+        self.settled_ps.map_or(f64::INFINITY, |settled_ps| ratio(settled_ps, self.rtt_ps.max(1)))
     }
 
     /// Median of Jain's index over allowed rates from `from_rtts` base RTTs on until four fifths of the run.

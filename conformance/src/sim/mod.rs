@@ -24,6 +24,7 @@ mod queue;
 mod run;
 #[cfg(feature = "scenario")]
 pub mod scenario;
+pub mod settling;
 pub mod timeline;
 pub mod topology;
 pub mod transport;

@@ -6,6 +6,7 @@ use std::time::Instant as WallClock;
 use super::fabric::{Fabric, FabricCounters, HostNotice, Pause, Scheduled};
 use super::memory::Peer;
 use super::metrics::{FlowOutcome, Outcome, Sample, jain};
+use super::settling::Settling;
 use super::timeline::Recorder;
 use super::topology::{Node, Topology};
 use super::transport::{FlowStats, Notice, Transport};
@@ -34,6 +35,8 @@ pub struct Plan {
     pub record: Option<(u64, usize)>,
 }
 
+/// A rate is near its fair part within this fraction of it.
+const SETTLED: f64 = 0.1;
 /// Flows whose rates are kept in samples.
 const SAMPLED_FLOWS: usize = 16;
 /// Longest time that the connections may take to open, ps, and in base RTTs: the longer of the two.
@@ -175,6 +178,7 @@ impl Runner {
         self.fabric.schedule(schedule);
         if let Some(period_ps) = self.sample_ps {
             self.fabric.sample_every(period_ps);
+            self.fabric.settling = Some(Settling::new(&self.pairs));
         }
         if let (Some((from_ps, most)), Some(pair)) = (self.record, self.pairs.first()) {
             self.fabric.recorder = Some(Recorder::new((pair.from, pair.to), self.start_ps + from_ps, most));
@@ -248,6 +252,10 @@ impl Runner {
         let sharing = to_f64(self.fan_in().max(1));
         let fair = to_f64(line_bps) / sharing;
         let far = |&rate: &u64| (to_f64(rate) / fair - 1.0).abs();
+        let now_ps = self.fabric.now_ps();
+        if let Some(settling) = &mut self.fabric.settling {
+            settling.on_sample(now_ps, allowed.iter().map(|rate| far(rate) <= SETTLED));
+        }
         let first = self.pairs.first().copied().unwrap_or_default();
         let sender = self.fabric.transport(first.from);
         let paths = sender.map(|transport| transport.path_samples(first.receiver()));
@@ -333,6 +341,7 @@ impl Runner {
             })
             .collect();
         let ideal_ps = self.workload.ideal_ps(&self.bound);
+        let settling = self.fabric.settling.take().unwrap_or_default();
         let mut outcome = Outcome {
             done,
             faults: std::mem::take(&mut self.faults),
@@ -349,6 +358,8 @@ impl Runner {
             hash: self.fabric.counters.hash,
             latencies_ps: self.workload.latencies_ps().to_vec(),
             samples: std::mem::take(&mut self.samples),
+            // The last fifth does not count: flows end.
+            settled_ps: settling.slowest_ps(self.start_ps + time_ps / 5 * 4),
             rtt_ps: self.bound.rtt_ps,
             ..Outcome::default()
         };

@@ -3,6 +3,7 @@
 use crate::config::PLANES_MAX;
 use crate::connection::Connection;
 use crate::path::Path;
+use crate::rng::Rng;
 use crate::share::{FRAMING_BYTES, bytes_in, time_for};
 use crate::table::Idx;
 use crate::time::Instant;
@@ -13,6 +14,9 @@ const STALE: u64 = 8;
 /// A pause of up to this part of the fabric's RTT, or of a packet interval that is longer, is made up for: clocks and
 /// schedulers are coarse, and packets of other connections may be in the way.
 const SLACK_DIVISOR: u64 = 8;
+/// Intervals of less than a packet per RTT vary by so many thousandths: of a thousand senders whose turns stayed as they
+/// are, the same would always meet the queue that the others make, and be marked until they starve.
+const TURN_JITTER: u32 = 50;
 /// Bytes of payload that need no announcement.
 const UNANNOUNCED_BYTES: u64 = 256;
 /// A share whose packet interval is longer than this part of an RTT is asked for once more as data starts.
@@ -101,7 +105,7 @@ impl Outflows {
     }
 
     /// A packet of `bytes` was sent.
-    pub(crate) fn on_sent(&mut self, now: Instant, plane: u8, bytes: u64, fabric_rtt_ns: u64) {
+    pub(crate) fn on_sent(&mut self, now: Instant, plane: u8, bytes: u64, fabric_rtt_ns: u64, rng: &mut Rng) {
         self.last_sent = now;
         if let Some(kbps) = self.fresh_kbps(now, plane)
             && let Some(flow) = self.planes.get_mut(usize::from(plane))
@@ -111,7 +115,10 @@ impl Outflows {
             let slack_ns = fabric_rtt_ns.max(interval_ns) / SLACK_DIVISOR;
             let earliest = now.as_nanos().saturating_sub(slack_ns);
             let from = flow.next_at.max(Instant::from_nanos(earliest));
-            flow.next_at = from.after(interval_ns);
+            //= MR-CC-31
+            let varies = interval_ns > fabric_rtt_ns;
+            flow.next_at =
+                from.after(if varies { rng.jitter(interval_ns, TURN_JITTER) } else { interval_ns });
         }
     }
 }
@@ -284,6 +291,10 @@ pub(crate) fn demand_kib(owner: &Connection) -> u32 {
 mod tests {
     use super::*;
 
+    fn rng() -> Rng {
+        Rng::new(1)
+    }
+
     fn told(share_kbps: u64, interval_ns: u64) -> Outflows {
         let mut flows = Outflows::NEW;
         if let Some(flow) = flows.planes.first_mut() {
@@ -326,11 +337,12 @@ mod tests {
     #[test]
     fn a_pause_of_an_eighth_of_a_long_interval_is_made_up_for() {
         // 934 bytes and framing take 100 us at 80 Mbit/s.
+        // No longer than the fabric's RTT, so that they do not vary.
         for (late_ns, next) in [(12_000, 200_000), (12_500, 200_000), (20_000, 207_500)] {
             let mut flows = told(80_000, 100_000);
-            flows.on_sent(Instant::from_nanos(0), 0, 934, 8_000);
+            flows.on_sent(Instant::from_nanos(0), 0, 934, 100_000, &mut rng());
             let first = flows.opens_at(Instant::from_nanos(1), 0).as_nanos();
-            flows.on_sent(Instant::from_nanos(first + late_ns), 0, 934, 8_000);
+            flows.on_sent(Instant::from_nanos(first + late_ns), 0, 934, 100_000, &mut rng());
             let second = flows.opens_at(Instant::from_nanos(first + late_ns), 0).as_nanos();
             assert_eq!(second - first + 100_000, next, "{late_ns} ns late");
         }
@@ -340,9 +352,27 @@ mod tests {
     fn packets_are_an_interval_apart_and_a_pause_is_made_up_for_only_in_part() {
         let mut flows = told(8_000_000, 1_000);
         // 934 bytes and framing take 1 µs; the slack is an eighth of 8 µs.
-        flows.on_sent(Instant::from_nanos(50_000), 0, 934, 8_000);
+        flows.on_sent(Instant::from_nanos(50_000), 0, 934, 8_000, &mut rng());
         assert_eq!(flows.opens_at(Instant::from_nanos(50_000), 0), Instant::from_nanos(50_000));
-        flows.on_sent(Instant::from_nanos(50_000), 0, 934, 8_000);
+        flows.on_sent(Instant::from_nanos(50_000), 0, 934, 8_000, &mut rng());
         assert_eq!(flows.opens_at(Instant::from_nanos(50_000), 0), Instant::from_nanos(51_000));
+    }
+
+    //= MR-CC-31 test
+    #[test]
+    fn intervals_longer_than_an_rtt_vary_by_a_twentieth_and_are_right_on_average() {
+        let mut rng = rng();
+        let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
+        for _ in 0..1_000 {
+            let mut flows = told(80_000, 1);
+            flows.on_sent(Instant::from_nanos(50_000), 0, 934, 99_999, &mut rng);
+            let interval = flows.opens_at(Instant::from_nanos(50_000), 0).as_nanos() - 50_000 + 100_000 / 8;
+            (least, most, sum) = (least.min(interval), most.max(interval), sum + interval);
+        }
+        assert!(
+            (95_000..96_000).contains(&least) && (104_000..=105_000).contains(&most),
+            "{least} to {most}"
+        );
+        assert!((99_500..100_500).contains(&(sum / 1_000)), "{} on average", sum / 1_000);
     }
 }

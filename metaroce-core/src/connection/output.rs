@@ -491,7 +491,7 @@ pub(crate) fn record(
     }
     let fabric_rtt_ns = view.config.rtt_ns_initial;
     let owner = view.connections.at_mut(connection);
-    owner.outflows.on_sent(now, plane, bytes, fabric_rtt_ns);
+    owner.outflows.on_sent(now, plane, bytes, fabric_rtt_ns, view.rng);
     view.lines.on_sent(now, owner.planes.local(plane), bytes);
     let pto_at = timers::pto_at(view, view.connections.at(connection), view.paths.at(at));
     view.arm(connection, pto_at);

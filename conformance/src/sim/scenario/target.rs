@@ -79,7 +79,7 @@ impl Metric {
             Self::Slowdown => outcome.slowdown(),
             Self::Jain => outcome.jain(),
             Self::JainAllowed => outcome.jain_allowed(3),
-            Self::SettledRtts => outcome.settled_rtts(0.1),
+            Self::SettledRtts => outcome.settled_rtts(),
             Self::Spurious => to_f64(outcome.sum.spurious),
             Self::ByTimeout => to_f64(outcome.sum.retransmitted_by_timeout),
             Self::Overflowed => to_f64(outcome.overflowed),

@@ -249,7 +249,7 @@ fn windows_start_anew_after_a_pause_of_eight_rtts_or_packet_intervals() {
             set_windows(&mut view, slot, &[70_000, 3_000]);
             let owner = view.connections.at_mut(slot);
             owner.outflows.on_data(drained);
-            owner.outflows.on_sent(now, 0, 4_096, 100 * US);
+            owner.outflows.on_sent(now, 0, 4_096, 100 * US, view.rng);
             assert!(start(&mut view, now.after(pause + late), slot, 4_096));
             // 10 KiB for two paths. What is smaller stays.
             let expected = if anew { [5_120, 3_000] } else { [70_000, 3_000] };
