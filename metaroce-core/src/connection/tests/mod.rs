@@ -3,6 +3,7 @@
 
 extern crate std;
 
+mod counters;
 mod health;
 mod incoming;
 mod outflow;
