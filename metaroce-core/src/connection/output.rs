@@ -403,6 +403,7 @@ pub(super) fn emit_packet(
         sent_at: now,
         bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
         epoch: path.epoch,
+        asks: header.flags.contains(OpFlags::ACK_NOW),
         ..Transmission::EMPTY
     })
 }
@@ -412,12 +413,12 @@ fn data_header(owner: &Connection, path: &Path, work: &Work, packet: &Packet) ->
     let carried = work.carried();
     let last = packet.offset.saturating_add(u32::from(packet.sent)) >= carried;
     let packet_bytes = u64::from(packet.sent) + DATA_HEADER_BYTES_MAX as u64;
-    //= MR-ACK-15
-    let fills_small_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes
-        && path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;
+    //= MR-ACK-15, MR-ACK-34
+    let fills_window = path.sending.inflight_bytes + 2 * packet_bytes > path.window.window_bytes;
+    let is_small = path.window.window_bytes < SMALL_WINDOW_PACKETS * packet_bytes;
     let few_in_flight = path.sending.in_flight.len() < 2;
     let mut flags = if packet.void { OpFlags::NONE } else { work.flags(last) };
-    if fills_small_window || few_in_flight {
+    if few_in_flight || (fills_window && (is_small || !path.sending.is_asking())) {
         flags = flags.with(OpFlags::ACK_NOW);
     }
     let header = DataHeader {
@@ -481,6 +482,9 @@ pub(crate) fn record(
         path.timeouts.since = now;
     }
     path.sending.last_sent = now;
+    if transmission.asks {
+        path.sending.asked = Some(transmission.psn);
+    }
     let bytes = u64::from(transmission.bytes);
     if !transmission.rescued {
         path.sending.inflight_bytes += u64::from(transmission.bytes);

@@ -288,7 +288,9 @@ pub(crate) fn choose(
             continue;
         }
         if !path.has_room(now, bytes) {
-            paced = paced.min(path.sending.pace_until.max(now));
+            // A window that is full opens by an acknowledgement, not by the clock.
+            let until = path.sending.pace_until;
+            paced = if until > now { paced.min(until) } else { paced };
             blocked = true;
             continue;
         }
@@ -315,7 +317,7 @@ pub(crate) fn choose(
     if is_full {
         return None;
     }
-    if best.is_none() && paced > now {
+    if best.is_none() {
         wait_for_pace(view, connection, paced);
     }
     let (_, _, at) = best?;

@@ -64,6 +64,8 @@ pub struct Sending {
     /// Packets that go again on this path, first in line.
     pub(crate) again: List<Packet, Queued>,
     pub(crate) newest_delivered: Option<Delivered>,
+    /// The newest PSN that asked for an acknowledgement at once.
+    pub(crate) asked: Option<Psn>,
     /// PSNs declared lost, counted back from the newest delivered one, to learn of those that were not.
     pub(crate) declared_lost: Vector256,
     /// Reordering that is no loss, packets.
@@ -159,6 +161,12 @@ pub struct Counters {
 }
 
 impl Sending {
+    /// Whether an acknowledgement was asked for that has not come.
+    pub(crate) fn is_asking(&self) -> bool {
+        let told = |asked| self.newest_delivered.is_some_and(|newest| !newest.psn.before(asked));
+        self.asked.is_some_and(|asked| !told(asked))
+    }
+
     /// The window grew: what waits for the pace of the smaller one need not wait so long.
     pub(crate) fn on_window(&mut self, now: Instant, before: u64, after: u64) {
         let wait = self.pace_until.since(now);
@@ -184,6 +192,7 @@ impl Path {
             inflight_bytes: 0,
             again: List::EMPTY,
             newest_delivered: None,
+            asked: None,
             declared_lost: Vector256::EMPTY,
             tolerance: 0,
             peer_packets: 0,

@@ -22,6 +22,8 @@ pub struct Transmission {
     /// UDP payload bytes.
     pub(crate) bytes: u16,
     pub(crate) epoch: u8,
+    /// It asked for an acknowledgement at once.
+    pub(crate) asks: bool,
     /// A timeout sent the packet again elsewhere; it no longer counts as in flight, but may still be delivered.
     pub(crate) rescued: bool,
     pub(crate) links: Links<Self>,
@@ -36,6 +38,7 @@ impl Transmission {
         sent_at: Instant::ZERO,
         bytes: 0,
         epoch: 0,
+        asks: false,
         rescued: false,
         links: Links::UNLINKED,
     };

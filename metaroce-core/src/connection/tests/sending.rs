@@ -52,14 +52,17 @@ fn all_data(all: &[Transmit]) -> Vec<(DataHeader, u8)> {
 #[test]
 fn the_packet_that_fills_a_small_window_and_the_first_two_in_flight_ask_for_an_answer() {
     //= MR-ACK-15 test
-    // Payload; packets and bytes in flight, window; whether it asks.
-    for (sent, count, inflight, window, asks) in [
-        (1_000, 1, 0, 100_000, true),
-        (1_000, 2, 0, 100_000, false),
+    //= MR-ACK-34 test
+    // Packets and bytes in flight, window, whether one in flight asks; whether it asks.
+    for (count, inflight, window, asking, asks) in [
+        (1, 0, 100_000, true, true),
+        (2, 0, 100_000, false, false),
         // 1,080 bytes each: eight of them are 8,640.
-        (1_000, 2, 6_480, 8_639, true),
-        (1_000, 2, 6_479, 8_639, false),
-        (1_000, 2, 9_000, 8_640, false),
+        (2, 6_480, 8_639, true, true),
+        (2, 6_479, 8_639, false, false),
+        (2, 9_000, 8_640, true, false),
+        (2, 9_000, 8_640, false, true),
+        (2, 6_480, 8_640, false, false),
     ] {
         let mut pair = quiet(1, 1, |_| {});
         post(&mut pair, 0, 1);
@@ -72,13 +75,17 @@ fn the_packet_that_fills_a_small_window_and_the_first_two_in_flight_ask_for_an_a
             let transmission = view.transmissions.allocate(Transmission::EMPTY).unwrap();
             view.paths.at_mut(at).sending.in_flight.push_back(&mut view.transmissions, transmission);
         }
-        view.paths.at_mut(at).sending.inflight_bytes = inflight;
+        let sending = &mut view.paths.at_mut(at).sending;
+        sending.inflight_bytes = inflight;
+        sending.asked = asking.then_some(sending.psn_next);
         view.paths.at_mut(at).window.window_bytes = window;
-        let packet = Packet { connection: slot, work, sent, length: sent, void: true, ..Packet::EMPTY };
+        let (sent, length) = (1_000, 1_000);
+        let packet = Packet { connection: slot, work, sent, length, void: true, ..Packet::EMPTY };
         let mut out = [Transmit::EMPTY];
         let emitted = output::emit_packet(&view, now, slot, at, &packet, &mut Sink::new(&mut out)).unwrap();
         let (header, _) = data(&out[0]).unwrap();
         assert_eq!(header.flags.contains(OpFlags::ACK_NOW), asks, "{count} {inflight} {window}");
+        assert_eq!(emitted.asks, asks);
         assert_eq!(header.opcode, Opcode::Void);
         assert_eq!(usize::from(emitted.bytes), out[0].datagram_length());
     }
@@ -630,4 +637,23 @@ fn a_region_s_key_and_place_are_in_every_packet_of_a_write() {
         all.iter().filter(|all| data(all).is_some()).map(Transmit::payload_length).collect();
     assert_eq!(lengths, [4_096, 4_096, 1_808]);
     assert_eq!(Psn::new(1).plus(1), Psn::new(2));
+}
+
+#[test]
+fn where_one_plane_is_full_the_pace_of_another_still_wakes_the_connection() {
+    let mut pair = quiet(2, 1, |config| config.inbound_rate_kbps = 8_000_000);
+    let now = pair.now;
+    let (mut view, slot) = pair.view(0);
+    let (full, paced) = (path(&view, slot, 0), path(&view, slot, 1));
+    view.paths.at_mut(full).sending.inflight_bytes = 100_000;
+    crate::connection::outflow::on_share(&mut view, now, slot, paced, 80_000);
+    let opens_at = view.connections.at(slot).outflows.opens_at(now, 1);
+    assert!(opens_at > now);
+    assert_eq!(path_for(&mut view, now, slot, 4_176), None);
+    let clock = view.connections.at(slot).clock;
+    assert_eq!(
+        (clock.pace_at, clock.armed.min(opens_at)),
+        (opens_at, clock.armed),
+        "it looks again by itself"
+    );
 }
