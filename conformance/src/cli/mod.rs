@@ -61,7 +61,7 @@ struct SimArguments {
     /// Only the cases that continuous integration runs: they take less than three minutes on two cores.
     #[arg(long)]
     ci: bool,
-    /// Run each case with so many seeds; figures are medians.
+    /// Run each case with so many seeds, baselines with one; figures are medians.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: u64,
     /// The first seed.

@@ -20,7 +20,7 @@ pub struct Suite {
 /// The runs of one case.
 #[derive(Debug)]
 pub struct CaseResult {
-    /// One for each seed.
+    /// One for each seed; of baselines, for the first.
     pub outcomes: Vec<Outcome>,
     /// One for each target.
     pub verdicts: Vec<Verdict>,
@@ -30,7 +30,7 @@ pub struct CaseResult {
 const STEPS: u64 = 1_000;
 
 impl Suite {
-    /// Runs every case of every scenario with every seed, on `jobs` threads, and tells each scenario as soon as all its
+    /// Runs every case of every scenario with every seed (baselines with the first: they are judged by nothing), on `jobs` threads, and tells each scenario as soon as all its
     /// runs are there, in the given order. The results do not depend on `jobs`.
     pub fn run_all(
         scenarios: Vec<Scenario>,
@@ -41,7 +41,9 @@ impl Suite {
         let works = |(at, scenario): (usize, &Scenario)| {
             let cases = scenario.cases.clone().into_iter().enumerate();
             cases
-                .flat_map(|(case_at, case)| seeds.iter().map(move |&seed| (case_at, case.clone(), seed)))
+                .flat_map(|(case_at, case)| {
+                    seeds_of(&case, seeds).iter().map(move |&seed| (case_at, case.clone(), seed))
+                })
                 .map(move |(case_at, case, seed)| Work { at, case_at, case, seed })
                 .collect::<Vec<Work>>()
         };
@@ -67,7 +69,7 @@ impl Suite {
                 });
             }
             drop(sender);
-            let told = collect(scenarios, seeds.len(), &receiver, &bar, &mut tell);
+            let told = collect(scenarios, seeds, &receiver, &bar, &mut tell);
             stop.store(true, Ordering::Relaxed);
             told
         });
@@ -94,6 +96,12 @@ impl Suite {
     }
 }
 
+/// The seeds with which a case runs.
+fn seeds_of<'a>(case: &Case, seeds: &'a [u64]) -> &'a [u64] {
+    let most = if case.is_baseline() { 1 } else { seeds.len() };
+    seeds.get(..most.min(seeds.len())).unwrap_or_default()
+}
+
 /// One run to be made.
 struct Work {
     /// Which scenario.
@@ -109,7 +117,7 @@ type Done<'a> = (&'a Work, Result<Outcome, ScenarioError>);
 /// Takes the outcomes as they come, and tells each scenario when it is complete, in order.
 fn collect(
     scenarios: Vec<Scenario>,
-    seeds: usize,
+    seeds: &[u64],
     receiver: &mpsc::Receiver<Done<'_>>,
     bar: &ProgressBar,
     tell: &mut impl FnMut(Suite) -> anyhow::Result<()>,
@@ -119,7 +127,8 @@ fn collect(
     for (at, scenario) in scenarios.into_iter().enumerate() {
         bar.set_message(scenario.name.clone());
         let missing = |outcomes: &[Vec<Vec<Outcome>>]| {
-            outcomes.get(at).is_some_and(|cases| cases.iter().any(|runs| runs.len() < seeds))
+            let cases = outcomes.get(at).into_iter().flatten().zip(&scenario.cases);
+            cases.into_iter().any(|(runs, case)| runs.len() < seeds_of(case, seeds).len())
         };
         while missing(&outcomes) {
             let (work, outcome) = receiver.recv().context("a run ended without a result")?;

@@ -120,6 +120,12 @@ impl Scenario {
 }
 
 impl Case {
+    /// Whether another transport runs here, to compare with.
+    #[must_use]
+    pub fn is_baseline(&self) -> bool {
+        self.spec.transport.kind != spec::TransportKind::Metaroce
+    }
+
     /// Makes one run of the case, and notes what becomes of at most `most` packets of its first flow from `from_us` µs
     /// on; with samples, also if the scenario wants none.
     ///
