@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -30,10 +31,14 @@ struct Setup {
     count: usize,
     served: TempDir,
     local: TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Setup {
     fn new(test: &str, count: usize) -> Option<Self> {
+        // One at a time: they would take the rates from each other that are measured here.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let planes = match Multiplane::build(count) {
             Ok(planes) => planes,
             Err(reason) => {
@@ -45,14 +50,19 @@ impl Setup {
         let addresses = planes.addresses(2);
         let listen = format!("{}:4795", addresses[0]);
         let server = Server::start(&planes.host("B"), &listen, served.path(), &further(&addresses));
-        Some(Self { _server: server, planes, count, served, local })
+        Some(Self { _server: server, planes, count, served, local, _alone: alone })
     }
 
     fn put(&self, content: &[u8]) -> Running {
+        self.put_over(content, 4)
+    }
+
+    /// With so many paths on each plane.
+    fn put_over(&self, content: &[u8], paths: u8) -> Running {
         std::fs::write(self.local.path().join("a"), content).unwrap();
         let addresses = self.planes.addresses(1);
         let mut command = self.planes.host("A").metaroce();
-        command.args(["--json", "put", "a", &self.planes.addresses(2)[0], "--paths", "4"]);
+        command.args(["--json", "put", "a", &self.planes.addresses(2)[0], "--paths", &paths.to_string()]);
         command.args(further(&addresses)).current_dir(self.local.path());
         Running::start(&mut command)
     }
@@ -162,4 +172,51 @@ fn a_plane_that_comes_back_is_used_again() {
     setup.assert_served(&content);
     let since = setup.planes.sent(2) - healed;
     assert!(since > UNDER_WAY, "{since} packets since the plane is back: {report}");
+}
+
+/// Goodput of a transfer over so many planes of 50 Mbit/s with so many paths each, bytes/s, and the packets that each carried.
+fn limited(
+    test: &str,
+    count: usize,
+    paths: u8,
+    prepare: impl FnOnce(&Multiplane),
+) -> Option<(f64, Vec<u64>)> {
+    let setup = Setup::new(test, count)?;
+    setup.planes.limit(50);
+    prepare(&setup.planes);
+    // Two seconds.
+    let content = noise(4, count * 12_500_000);
+    let report = setup.put_over(&content, paths).finish(LIMIT).expect_success().json();
+    setup.assert_served(&content);
+    let goodput = f64::from(u32::try_from(content.len()).unwrap()) / report["seconds"].as_f64().unwrap();
+    Some((goodput, packets(&report, count)))
+}
+
+#[test]
+fn goodput_rises_with_the_planes_as_their_limits_allow() {
+    let test = "goodput_rises_with_the_planes_as_their_limits_allow";
+    // A busy machine takes away and never gives: the best of three.
+    let best = |count| {
+        let tries: Option<Vec<_>> = (0..3).map(|_| limited(test, count, 4, |_| {})).collect();
+        tries?.into_iter().map(|(goodput, _)| goodput).max_by(f64::total_cmp)
+    };
+    let Some(one) = best(1) else { return };
+    for count in [4u32, 8] {
+        let times = best(count as usize).unwrap() / one;
+        println!("{count} planes: {times:.2} times the goodput of one");
+        assert!((times / f64::from(count) - 1.0).abs() < 0.1, "{count} planes: {times} times as much");
+    }
+}
+
+#[test]
+fn marks_lower_the_share_of_the_marked_path_alone() {
+    let test = "marks_lower_the_share_of_the_marked_path_alone";
+    let Some((one, _)) = limited(test, 1, 1, |_| {}) else { return };
+    let (goodput, sent) = limited(test, 4, 1, |planes| planes.mark(1, 80)).unwrap();
+    let others = [0, 2, 3].map(|plane| sent[plane]);
+    let (least, most) = (others.into_iter().min().unwrap(), others.into_iter().max().unwrap());
+    println!("{:.2} times the goodput of one, packets {sent:?}", goodput / one);
+    assert!(sent[1] * 2 < least, "the marked path: {sent:?}");
+    assert!(most - least < most / 10, "the others share alike: {sent:?}");
+    assert!(goodput > 0.9 * 3.0 * one, "the others are full: {goodput} of {one}");
 }

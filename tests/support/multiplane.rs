@@ -48,6 +48,28 @@ impl Multiplane {
         packets_sent(&self.name("A"), &device)
     }
 
+    /// Each plane carries so much in each direction from now on, with a queue of 500 kB before it.
+    pub(crate) fn limit(&self, mbit: u32) {
+        let rate = format!("{mbit}mbit");
+        let bucket = ["tbf", "rate", &rate, "burst", "32kb", "limit", "500kb"];
+        for host in ["A", "B"] {
+            for plane in 0..self.count {
+                let device = format!("p{plane}");
+                let add = ["tc", "qdisc", "add", "dev", &device, "root"];
+                output(Command::new("ip").args(["netns", "exec", &self.name(host)]).args(add).args(bucket));
+            }
+        }
+    }
+
+    /// B finds a congestion mark on `percent` of the packets that a plane brings.
+    pub(crate) fn mark(&self, plane: usize, percent: u32) {
+        let rules = format!(
+            "table inet marks {{ chain f {{ type filter hook prerouting priority mangle; policy accept\n\
+             iifname \"p{plane}\" ip ecn {{ ect0, ect1 }} numgen random mod 100 < {percent} ip ecn set ce\n}}\n}}"
+        );
+        output(Command::new("ip").args(["netns", "exec", &self.name("B"), "nft", &rules]));
+    }
+
     /// A plane swallows everything from now on, in both directions; nobody is told.
     pub(crate) fn blackhole(&self, plane: usize) {
         for host in ["A", "B"] {
