@@ -320,6 +320,29 @@ fn a_message_that_must_wait_leaves_room_to_those_that_need_not() {
 }
 
 #[test]
+fn a_read_that_must_wait_leaves_room_for_responses_and_other_messages_need_none() {
+    //= MR-STR-7 test
+    // An eighth of the works is kept.
+    let eighth = Pair::new(1, 1, |_| {}).view(1).0.works.capacity() / 8;
+    let (accepted, no_slot) = (Judged::Accepted, Judged::Refused(NackReason::NoSlot));
+    for (opcode, msn, free, judged) in [
+        (Opcode::ReadRequest, 1, eighth + 1, accepted),
+        (Opcode::ReadRequest, 1, eighth, no_slot),
+        (Opcode::ReadRequest, 0, 1, accepted),
+        (Opcode::ReadRequest, 0, 0, no_slot),
+        (Opcode::Write, 1, 0, accepted),
+        (Opcode::Write, 0, 0, accepted),
+    ] {
+        let mut pair = Pair::new(1, 1, |_| {});
+        let (mut view, slot) = pair.view(1);
+        while view.works.available() > free {
+            view.works.allocate(Work { connection: slot, ..Work::EMPTY }).unwrap();
+        }
+        assert_eq!(judge(&mut pair, &header(opcode, msn, 0)), judged, "{opcode:?} {msn}, {free} free");
+    }
+}
+
+#[test]
 fn a_message_keeps_its_opcode_and_length() {
     //= MR-DLV-17 test
     for (opcode, length, kept) in

@@ -133,6 +133,12 @@ fn a_packet_for_which_no_path_has_room_waits_for_no_time() {
     set_inflight(&mut view, slot, &[99_000, 99_000]);
     assert_eq!(choose(&mut view, now, slot, 4_000), None);
     assert_eq!(view.connections.at(slot).clock.pace_at, Instant::FAR_FUTURE);
+    // Nor where the one with room does not carry it, though not all windows are full.
+    set_inflight(&mut view, slot, &[99_000, 0]);
+    let second = path(&view, slot, 1);
+    view.paths.at_mut(second).probing.mtu_bytes = 3_999;
+    assert_eq!(choose(&mut view, now, slot, 4_000), None);
+    assert_eq!(view.connections.at(slot).clock.pace_at, Instant::FAR_FUTURE);
 }
 
 #[test]
