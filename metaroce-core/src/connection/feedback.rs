@@ -12,8 +12,6 @@ use crate::transmit::Disposition;
 use crate::view::View;
 use crate::wire::{ACK_FLAG_EMPTY, AckBody, Frame, FrameIter, Vector256};
 
-/// Largest reordering tolerance, packets.
-const TOLERANCE_MAX: u32 = 32;
 /// Oldest transmission that gives an RTT sample, ns.
 const SAMPLE_AGE_NS_MAX: u64 = 30_000_000_000;
 
@@ -152,6 +150,7 @@ fn on_delivered(
     Judge::on_delivered(&mut path.sending, transmission);
     //= MR-PATH-25
     path.counters.delivered += 1;
+    path.sending.tolerance.on_delivered();
     if transmission.bytes > MTU_BYTES_START {
         path.probing.large_lost = 0;
     }
@@ -204,9 +203,7 @@ fn on_spurious(view: &mut View<'_>, connection: Idx<Connection>, at: Idx<Path>, 
         return;
     }
     view.connections.at_mut(connection).stats.spurious += u64::from(count);
-    let tolerance = &mut view.paths.at_mut(at).sending.tolerance;
-    //= MR-LOSS-6
-    *tolerance = tolerance.saturating_mul(2).clamp(1, TOLERANCE_MAX);
+    view.paths.at_mut(at).sending.tolerance.on_spurious();
 }
 
 fn on_lost(

@@ -6,7 +6,7 @@ use crate::connection::handshake::high;
 use crate::connection::{Connection, parking};
 use crate::delivery::{Cause, Packet, Place};
 use crate::ids::{PathId, Psn};
-use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt};
+use crate::path::{MTU_BYTES_START, Path, Probing, Received, Rtt, Tolerance};
 use crate::rng::Secrets;
 use crate::share::time_for;
 use crate::stats::PathState;
@@ -79,7 +79,7 @@ pub(crate) fn open(view: &mut View<'_>, now: Instant, connection: Idx<Connection
         path.received = Received::starting_at(psn_first(ids.remote_nonce, number));
         path.sending.psn_first = psn;
         path.sending.psn_next = psn;
-        path.sending.tolerance = u32::from(view.config.reorder_tolerance);
+        path.sending.tolerance = Tolerance::new(u32::from(view.config.reorder_tolerance));
         view.config.congestion.on_start(&mut path.window, &bounds);
         if planes.is_verified(plane) {
             begin_mtu_search(path, view.secrets, view.connections.at(connection).terms.mtu_bytes);

@@ -3,12 +3,14 @@
 mod received;
 mod rtt;
 mod sent;
+mod tolerance;
 
 pub use received::Received;
 pub(crate) use received::{Arrival, Due, Verdict};
 pub use rtt::Rtt;
 pub use sent::Transmission;
 pub(crate) use sent::{Delivered, InFlight, Judge, remove};
+pub(crate) use tolerance::Tolerance;
 
 use crate::congestion::PathWindow;
 use crate::connection::Recent;
@@ -68,8 +70,8 @@ pub struct Sending {
     pub(crate) asked: Option<Psn>,
     /// PSNs declared lost, counted back from the newest delivered one, to learn of those that were not.
     pub(crate) declared_lost: Vector256,
-    /// Reordering that is no loss, packets.
-    pub(crate) tolerance: u32,
+    /// Reordering that is no loss.
+    pub(crate) tolerance: Tolerance,
     /// Cumulative counters of the newest acknowledgement.
     pub(crate) peer_packets: u32,
     pub(crate) peer_marked: u32,
@@ -194,7 +196,7 @@ impl Path {
             newest_delivered: None,
             asked: None,
             declared_lost: Vector256::EMPTY,
-            tolerance: 0,
+            tolerance: Tolerance::new(0),
             peer_packets: 0,
             peer_marked: 0,
             last_sent: Instant::ZERO,

@@ -150,7 +150,7 @@ impl Judge {
             let covered = u32::try_from(transmission.psn.distance(self.ack.largest))
                 .is_ok_and(|back| back < Vector256::BITS);
             //= MR-LOSS-1, MR-LOSS-4
-            let gap = covered && transmission.epoch == newest.epoch && back > sending.tolerance;
+            let gap = covered && transmission.epoch == newest.epoch && back > sending.tolerance.packets();
             //= MR-LOSS-2
             let late = newest.sent_at.since(transmission.sent_at) > time_rule_ns;
             if !gap && !late {

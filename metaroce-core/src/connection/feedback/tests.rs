@@ -226,7 +226,7 @@ fn losses_are_told_by_the_gap_and_by_the_age_and_spurious_ones_double_the_tolera
         let _ = handle(&mut view, now, slot, ack);
         let ack = block(&view, slot, first.plus(39), &[0, 39]);
         let _ = handle(&mut view, now, slot, ack);
-        assert_eq!(view.paths.at(at).sending.tolerance, tolerance, "{round}");
+        assert_eq!(view.paths.at(at).sending.tolerance.packets(), tolerance, "{round}");
         assert_eq!(view.connections.at(slot).stats.spurious, before + 1);
         let _ = handle(&mut view, now, slot, ack);
         assert_eq!(view.connections.at(slot).stats.spurious, before + 1, "once each");

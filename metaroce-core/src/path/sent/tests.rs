@@ -4,6 +4,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::connection::AckSnapshot;
+use crate::path::Tolerance;
 use crate::pool::{PoolHead, Slot};
 
 /// A path with 512 transmissions, sent 1 µs apart from PSN `first` on, each of 100 bytes.
@@ -30,7 +31,7 @@ impl Bench {
         let mut path = Path::EMPTY;
         path.sending.psn_first = Psn::new(first);
         path.sending.psn_next = Psn::new(first);
-        path.sending.tolerance = tolerance;
+        path.sending.tolerance = Tolerance::new(tolerance);
         Self { slots: std::vec![Slot::new(Transmission::EMPTY); 513], head: PoolHead::new(), path, first }
     }
 
