@@ -59,7 +59,7 @@ impl CongestionControl for EcnAimd {
 
     fn on_feedback(&self, window: &mut PathWindow, feedback: &Feedback, bounds: &WindowBounds) {
         let mut memo = Memo::load(window);
-        //= MR-CC-4
+        //= MR-CC-4, MR-CC-27
         let delayed = feedback.rtt_ns_latest.saturating_sub(feedback.rtt_ns_base) > bounds.delay_target_ns;
         let packets = u64::from(feedback.packets);
         memo.packets += packets;
@@ -205,6 +205,7 @@ mod tests {
 
     #[test]
     //= MR-CC-4 test
+    //= MR-CC-27 test
     fn delay_above_the_target_counts_as_a_mark() {
         let mut window = started();
         let late = Feedback { rtt_ns_latest: 2_000_000, ..feedback(2_000, 16, 0, 0) };
