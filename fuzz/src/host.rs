@@ -9,6 +9,8 @@ use metaroce_core::{
     RegionOptions, RegisteredRegion,
 };
 
+use crate::probe;
+
 /// Bytes of each region.
 pub const REGION_BYTES: u32 = 20_000;
 /// Bytes of the closed region that receives and results may use; nothing may write behind them.
@@ -133,7 +135,7 @@ impl Host {
 
     /// Takes all events: accepts who comes, and strikes out what completes.
     pub fn take_events(&mut self, now: Instant) {
-        while let Some(event) = self.endpoint.poll_event() {
+        while let Some(event) = probe::poll_event(&mut self.endpoint) {
             match event {
                 Event::Incoming { connection, .. } => self.accept(now, connection),
                 Event::Closed { connection, .. } => self.connections.retain(|open| *open != connection),

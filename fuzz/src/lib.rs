@@ -25,6 +25,7 @@ pub mod probe;
 pub mod program;
 pub mod scenario;
 pub mod seeds;
+pub mod worst;
 
 #[cfg(fuzzing)]
 pub use libfuzzer_sys;

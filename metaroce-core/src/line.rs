@@ -45,7 +45,7 @@ impl Lines {
         Self { rate_kbps, slack_ns, planes: [line; PLANES_MAX] }
     }
 
-    /// A packet with data, of `bytes`, was handed out on a plane.
+    /// A packet of `bytes` was handed out on a plane.
     pub(crate) fn on_sent(&mut self, now: Instant, plane: u8, bytes: u64) {
         let bits = bytes.saturating_add(FRAMING_BYTES).saturating_mul(8);
         let Some(ps) = bits.saturating_mul(1_000_000 * PS).checked_div(self.rate_kbps) else { return };

@@ -77,7 +77,8 @@ impl<T> fmt::Debug for Links<T> {
     }
 }
 
-/// The ends of a list of entries linked under `Tag`. Every operation is O(1) and wants the arena of its entries.
+/// The ends of a list of entries linked under `Tag`. Every operation but [`sort`](List::sort) is O(1), and all want the
+/// arena of the entries.
 pub struct List<T, Tag> {
     head: Idx<T>,
     tail: Idx<T>,
@@ -169,6 +170,46 @@ impl<T: Linked<Tag>, Tag> List<T, Tag> {
         self.tail = other.tail;
         self.length = self.length.wrapping_add(other.length);
         *other = Self::EMPTY;
+    }
+
+    /// Puts the entries in the order that `before` tells of two; equal ones keep theirs. O(entries × log entries).
+    pub(crate) fn sort(&mut self, arena: &mut impl Arena<T>, before: impl Fn(&T, &T) -> bool) {
+        // Each holds as many sorted entries as its place in a binary number says, or none; those of higher places are
+        // earlier ones.
+        let mut sorted = [const { Self::EMPTY }; u32::BITS as usize];
+        while let Some(idx) = self.pop_front(arena) {
+            let mut carry = Self::EMPTY;
+            carry.push_back(arena, idx);
+            for place in &mut sorted {
+                if place.is_empty() {
+                    *place = carry;
+                    break;
+                }
+                carry = Self::merge(arena, core::mem::take(place), carry, &before);
+            }
+        }
+        for place in sorted {
+            *self = Self::merge(arena, place, core::mem::take(self), &before);
+        }
+    }
+
+    /// One list of two that are sorted; of equal entries those of the first come first.
+    fn merge(
+        arena: &mut impl Arena<T>,
+        mut first: Self,
+        mut second: Self,
+        before: &impl Fn(&T, &T) -> bool,
+    ) -> Self {
+        let mut merged = Self::EMPTY;
+        while let (Some(one), Some(other)) = (first.front(), second.front()) {
+            let from = if before(arena.at(other), arena.at(one)) { &mut second } else { &mut first };
+            if let Some(idx) = from.pop_front(arena) {
+                merged.push_back(arena, idx);
+            }
+        }
+        merged.append(arena, &mut first);
+        merged.append(arena, &mut second);
+        merged
     }
 
     fn link(&mut self, arena: &mut impl Arena<T>, prev: Idx<T>, idx: Idx<T>, next: Idx<T>) {

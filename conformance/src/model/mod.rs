@@ -59,10 +59,16 @@ pub fn run_from(
     prepare: impl FnOnce(&mut Network<HeapStorage>),
 ) -> Result<Traffic, String> {
     let program = Program::random(&mut random);
+    let mut seeds = Vec::new();
     let hosts: Vec<_> = (0u8..)
         .take(program.hosts)
         .map(|number| {
             let mut config = config(&mut random);
+            // A tape may give two hosts one seed, and each would then take the other for itself.
+            while seeds.contains(&config.seed) {
+                config.seed = config.seed.wrapping_add(4);
+            }
+            seeds.push(config.seed);
             // In a third of all programs every host has one plane, else each has as many as chance will have it.
             if !seed.is_multiple_of(3) {
                 config.planes = further_planes(number, 1 << (config.seed % 4));
@@ -273,7 +279,10 @@ impl<S: Storage> Player<'_, S> {
             let host = self.net.hosts.get_mut(host).ok_or("no such host")?;
             let found = host.endpoint.connect(now, options).ok();
             if found != self.handles.get(number).and_then(|sides| *sides.get(side)?) {
-                return Err(format!("side {side} of connection {number} finds {found:?}"));
+                let all = self.handles.get(number);
+                return Err(format!(
+                    "side {side} of connection {number} finds {found:?}, not what is open: {all:?}"
+                ));
             }
         }
         Ok(())

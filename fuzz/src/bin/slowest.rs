@@ -1,25 +1,29 @@
 //! Ranks inputs of the target `datagram` by their slowest single call into the core, for each kind of call: candidates for
-//! `fuzz/worst/`, which `tests/work.rs` counts the instructions of.
+//! `metaroce_fuzz::worst`. The program `counted` counts the instructions of one of them.
 
 use std::path::PathBuf;
 
 use metaroce_fuzz::datagram;
-use metaroce_fuzz::probe::{Call, slowest};
+use metaroce_fuzz::probe::{Call, timed};
 
 /// Inputs shown for each kind.
-const SHOWN: usize = 6;
+const SHOWN: usize = 12;
 
 fn main() -> std::io::Result<()> {
     let mut all = Vec::new();
     for file in std::env::args_os().skip(1).map(PathBuf::from) {
         let bytes = std::fs::read(&file)?;
-        all.push((slowest(|| datagram::run(&bytes)), file));
+        all.push((timed(|| datagram::run(&bytes)), file));
     }
-    for (kind, at) in Call::ALL.into_iter().zip(0..) {
-        all.sort_by_key(|(spans, _)| std::cmp::Reverse(spans.get(at).copied()));
-        println!("{kind:?}");
-        for (spans, file) in all.iter().take(SHOWN) {
-            println!("{:>8} ns {}", spans.get(at).map_or(0, std::time::Duration::as_nanos), file.display());
+    for kind in Call::ALL {
+        let slowest = |(calls, file): &(Vec<_>, PathBuf)| {
+            let first = calls.iter().find(|timed: &&metaroce_fuzz::probe::Timed| timed.call == kind)?;
+            Some((first.span, first.number, file.clone()))
+        };
+        let mut ranked: Vec<_> = all.iter().filter_map(slowest).collect();
+        ranked.sort_by_key(|(span, ..)| std::cmp::Reverse(*span));
+        for (span, number, file) in ranked.iter().take(SHOWN) {
+            println!("{} {kind:?} {number}  {} ns", file.display(), span.as_nanos());
         }
     }
     Ok(())

@@ -157,10 +157,12 @@ pub(crate) fn on_share(
     let owner = view.connections.at_mut(connection);
     let packet_bytes = u64::from(owner.paths.payload_bytes) + FRAMING_BYTES;
     let interval_ns = time_for(packet_bytes, u64::from(share_kbps));
+    let sends = owner.has_data() || !owner.outbound.packets.is_empty();
     let Some(flow) = owner.outflows.planes.get_mut(plane) else { return };
-    if now >= flow.stale_at && interval_ns > rtt_ns / FEW_DIVISOR {
+    if sends && now >= flow.stale_at && interval_ns > rtt_ns / FEW_DIVISOR {
         // The first answer counted those who had been heard of by then; by the next all who start now have. The next
-        // packet would ask too late.
+        // packet would ask too late. Whoever has nothing to send asks for nothing: where answers come later than a share
+        // lasts, one question would follow the other for ever.
         path.timeouts.probe_owed = true;
     }
     // Whoever is told its share first is told a large one, and many may be told the same at once: turns begin from two

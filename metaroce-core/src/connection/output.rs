@@ -32,6 +32,11 @@ impl<'a> Sink<'a> {
         self.used
     }
 
+    /// The descriptors that are filled.
+    pub(crate) fn filled(&self) -> &[Transmit] {
+        self.out.get(..self.used).unwrap_or_default()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.used >= self.out.len()
     }

@@ -58,3 +58,41 @@ fn linking_twice_is_reported_in_debug_and_ignored_in_release() {
     list.invariants(&table);
     assert_eq!(list.len(), 1);
 }
+
+/// An entry with a number to sort by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbered {
+    number: u8,
+    links: super::Links<Self>,
+}
+
+impl super::Linked<Odd> for Numbered {
+    fn links(&self) -> &super::Links<Self> {
+        &self.links
+    }
+    fn links_mut(&mut self) -> &mut super::Links<Self> {
+        &mut self.links
+    }
+}
+
+#[test]
+fn a_list_is_sorted_as_a_vector_is() {
+    fn property(numbers: Vec<u8>) -> bool {
+        let mut slots: Vec<_> =
+            numbers.iter().map(|&number| Numbered { number, ..Numbered::default() }).collect();
+        slots.push(Numbered::default());
+        let Some(mut table) = Table::new(&mut slots) else { unreachable!() };
+        let mut list = List::<Numbered, Odd>::EMPTY;
+        let mut sorted: Vec<_> = (0u32..).zip(numbers).collect();
+        for (idx, _) in &sorted {
+            list.push_back(&mut table, Idx::new(*idx));
+        }
+        list.sort(&mut table, |one, other| one.number < other.number);
+        list.invariants(&table);
+        // Stable.
+        sorted.sort_by_key(|(_, number)| *number);
+        sorted.into_iter().all(|(idx, _)| list.pop_front(&mut table) == Some(Idx::new(idx)))
+            && list.is_empty()
+    }
+    QuickCheck::new().rng(Gen::new(500)).quickcheck(property as fn(Vec<u8>) -> bool);
+}

@@ -271,7 +271,7 @@ fn forget_packet(view: &mut View<'_>, packet: Idx<crate::delivery::Packet>) {
 }
 
 fn teardown_stream(view: &mut View<'_>, stream: Idx<Stream>, status: Status) {
-    let mut refused = view.streams.at_mut(stream).requester.refusals.take();
+    let mut refused = view.streams.at_mut(stream).requester.refusals.take(&mut view.packets, &view.works);
     while let Some(packet) = refused.pop_front(&mut view.packets) {
         forget_packet(view, packet);
     }

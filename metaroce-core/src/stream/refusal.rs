@@ -3,9 +3,10 @@
 use crate::connection::Connection;
 use crate::delivery::{Packet, Place, Queued};
 use crate::event::Status;
-use crate::ids::{Serial, StreamId};
+use crate::ids::{Msn, Serial, StreamId};
 use crate::list::List;
-use crate::stream::{Stream, ending, find, refresh, wait_until};
+use crate::pool::Pool;
+use crate::stream::{Stream, Work, ending, find, refresh, wait_until};
 use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
@@ -17,8 +18,14 @@ pub(crate) const RETRY_NS_MAX: u64 = 10_000_000;
 /// The refused packets of a stream.
 #[derive(Debug)]
 pub struct Refusals {
-    /// In MSN and offset order, to go again at `retry_at`.
+    /// To go again at `retry_at`, in MSN and offset order; until then in the order in which they were refused.
     packets: List<Packet, Queued>,
+    /// Whether that is the same.
+    in_order: bool,
+    /// The request of the first of them.
+    oldest: Msn,
+    /// A request that was found to wait for a verdict, the last time that one was looked for.
+    unjudged: Idx<Work>,
     retry_at: Instant,
     retry_delay_ns: u64,
     /// Rounds without a receive since the last acceptance, and whether the present one is counted.
@@ -37,6 +44,9 @@ pub(crate) struct Counters {
 impl Refusals {
     pub(crate) const NEW: Self = Self {
         packets: List::EMPTY,
+        in_order: true,
+        oldest: Msn::new(0),
+        unjudged: Idx::NONE,
         retry_at: Instant::FAR_FUTURE,
         retry_delay_ns: 0,
         rounds: 0,
@@ -67,9 +77,34 @@ impl Refusals {
         }
     }
 
-    /// Takes all packets out.
-    pub(crate) const fn take(&mut self) -> List<Packet, Queued> {
-        core::mem::replace(&mut self.packets, List::EMPTY)
+    /// Puts a packet of the request `msn` behind the others.
+    fn push(&mut self, packets: &mut Pool<'_, Packet>, works: &Pool<'_, Work>, packet: Idx<Packet>) {
+        let msn = works.at(packets.at(packet).work).msn;
+        match self.packets.back() {
+            None => (self.in_order, self.oldest) = (true, msn),
+            Some(last) => {
+                self.in_order &= comes_before(works, packets.at(last), packets.at(packet));
+                if msn.before(self.oldest) {
+                    self.oldest = msn;
+                }
+            }
+        }
+        self.packets.push_back(packets, packet);
+        self.counters.packets += 1;
+    }
+
+    /// Takes all packets out, in their order. O(packets), or, if they were not refused in it, O(packets × log packets).
+    pub(crate) fn take(
+        &mut self,
+        packets: &mut Pool<'_, Packet>,
+        works: &Pool<'_, Work>,
+    ) -> List<Packet, Queued> {
+        let mut taken = core::mem::take(&mut self.packets);
+        if !self.in_order {
+            //= MR-DLV-10
+            taken.sort(packets, |one, other| comes_before(works, one, other));
+        }
+        taken
     }
 
     /// The list itself, for taking single packets out.
@@ -78,31 +113,17 @@ impl Refusals {
     }
 }
 
-/// Keeps a refused packet for another try under a new CSN. O(packets refused after it).
+/// Whether a packet goes before another of its stream.
+fn comes_before(works: &Pool<'_, Work>, one: &Packet, other: &Packet) -> bool {
+    let (msn, other_msn) = (works.at(one.work).msn, works.at(other.work).msn);
+    msn.before(other_msn) || (msn == other_msn && one.offset < other.offset)
+}
+
+/// Keeps a refused packet for another try under a new CSN. O(1), in whatever order the peer refuses.
 pub(crate) fn enqueue(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, packet: Idx<Packet>) {
-    let entry = *view.packets.at(packet);
-    //= MR-DLV-10
-    let place = (view.works.at(entry.work).msn, entry.offset);
     view.packets.at_mut(packet).place = Place::Refused;
     let owner = view.streams.at_mut(stream);
-    let refusals = &mut owner.requester.refusals;
-    refusals.counters.packets += 1;
-    // Refusals come about in order: the place is near the back.
-    let mut after = refusals.packets.back();
-    let mut before = None;
-    while let Some(at) = after {
-        let other = view.packets.at(at);
-        let msn = view.works.at(other.work).msn;
-        if msn.before(place.0) || (msn == place.0 && other.offset < place.1) {
-            break;
-        }
-        before = Some(at);
-        after = refusals.packets.prev(&view.packets, at);
-    }
-    match before {
-        Some(at) => refusals.packets.insert_before(&mut view.packets, at, packet),
-        None => refusals.packets.push_back(&mut view.packets, packet),
-    }
+    owner.requester.refusals.push(&mut view.packets, &view.works, packet);
     let connection = owner.connection;
     view.connections.at_mut(connection).stats.refused += 1;
     let refusals = &mut view.streams.at_mut(stream).requester.refusals;
@@ -151,15 +172,19 @@ pub(crate) fn on_nack(
 }
 
 /// Whether all packets of the requests before the first refused one have their verdicts. One that is under way may be
-/// refused as well, and is then the request that fails; or accepted, and then the rounds begin anew. O(requests before it).
-fn is_oldest_judged(view: &View<'_>, stream: Idx<Stream>) -> bool {
-    let requester = &view.streams.at(stream).requester;
-    let Some(refused) = requester.refusals.packets.front().map(|packet| view.packets.at(packet).work) else {
+/// refused as well, and is then the request that fails; or accepted, and then the rounds begin anew. O(requests before it),
+/// but O(1) as long as the request that was found last still waits.
+fn is_oldest_judged(view: &mut View<'_>, stream: Idx<Stream>) -> bool {
+    let requester = &mut view.streams.at_mut(stream).requester;
+    let oldest = requester.refusals.oldest;
+    let known = view.works.get(requester.refusals.unjudged);
+    if known.is_some_and(|work| work.stream == stream && work.outstanding > 0 && work.msn.before(oldest)) {
         return false;
-    };
+    }
     let mut at = requester.works.front();
-    while let Some(work) = at.filter(|work| *work != refused) {
+    while let Some(work) = at.filter(|work| view.works.at(*work).msn.before(oldest)) {
         if view.works.at(work).outstanding > 0 {
+            requester.refusals.unjudged = work;
             return false;
         }
         at = requester.works.next(&view.works, work);
@@ -169,9 +194,10 @@ fn is_oldest_judged(view: &View<'_>, stream: Idx<Stream>) -> bool {
 
 /// The first request with a refused packet fails, and with it all later ones of the stream.
 fn fail(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, status: Status) {
-    if let Some(packet) = view.streams.at(stream).requester.refusals.packets.front() {
-        let msn = view.works.at(view.packets.at(packet).work).msn;
-        ending::fail_from(view, now, stream, msn, status);
+    let refusals = &view.streams.at(stream).requester.refusals;
+    if !refusals.is_empty() {
+        let oldest = refusals.oldest;
+        ending::fail_from(view, now, stream, oldest, status);
     }
 }
 
@@ -199,7 +225,7 @@ pub(crate) fn resume(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) -> 
     if !ask && requester.refusals.retry_at <= now {
         requester.refusals.retry_at = Instant::FAR_FUTURE;
         requester.refusals.round_is_counted = false;
-        let mut refused = requester.refusals.take();
+        let mut refused = requester.refusals.take(&mut view.packets, &view.works);
         let connection = view.streams.at(stream).connection;
         view.connections.at_mut(connection).renewed.append(&mut view.packets, &mut refused);
         view.mark_ready(connection);

@@ -63,7 +63,7 @@ fn refused(view: &mut View<'_>, stream: Idx<Stream>) -> Vec<Idx<Packet>> {
 }
 
 #[test]
-fn refused_packets_are_kept_by_message_and_offset_however_they_come() {
+fn refused_packets_go_again_by_message_and_offset_however_they_come() {
     //= MR-DLV-10 test
     let mut pair = sending(&[8, 8, 8], |_| {});
     let now = pair.now;
@@ -80,11 +80,13 @@ fn refused_packets_are_kept_by_message_and_offset_however_they_come() {
             enqueue(&mut view, now, stream, packets[number]);
             assert_eq!(view.packets.at(packets[number]).place, Place::Refused);
         }
-        assert_eq!(refused(&mut view, stream), packets, "{order:?}");
-        let mut taken = view.streams.at_mut(stream).requester.refusals.take();
-        while let Some(packet) = taken.pop_front(&mut view.packets) {
-            view.packets.free(packet);
+        let refusals = &mut view.streams.at_mut(stream).requester.refusals;
+        let mut taken = refusals.take(&mut view.packets, &view.works);
+        for expected in packets {
+            assert_eq!(taken.pop_front(&mut view.packets), Some(expected), "{order:?}");
+            view.packets.free(expected);
         }
+        assert!(taken.is_empty());
     }
     let counters = view.streams.at(stream).requester.refusals.counters();
     assert_eq!((counters.packets, view.connections.at(slot).stats.refused), (24, 24));

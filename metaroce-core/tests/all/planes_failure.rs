@@ -298,8 +298,9 @@ fn a_plane_that_flaps_loses_nothing_and_has_to_prove_itself_longer() {
     }
     // 3 answers, then 6, 12, 24, 24 and 24: an RTT each. The wait for the first probe is up to 2 ms.
     assert!(back[0] < 10_000, "{back:?}");
+    // That of another plane, which has queues: a little more.
     let rtt_us = paths(&mut pair, 0)[0].rtt_ns_base / US;
-    assert!(back[4..].iter().all(|&us| us >= 23 * rtt_us), "{back:?}, {rtt_us} µs");
+    assert!(back[4..].iter().all(|&us| us >= 20 * rtt_us), "{back:?}, {rtt_us} µs");
     load.finish(&mut pair);
 }
 

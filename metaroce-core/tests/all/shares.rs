@@ -8,8 +8,8 @@ use crate::common::*;
 use metaroce_conformance::{Faults, Network};
 use metaroce_core::wire::{Base, PacketType, Probe};
 use metaroce_core::{
-    CloseMode, Config, ConnectOptions, ConnectionHandle, Endpoint, Event, HeapStorage, Limits, Operation,
-    PathId, ProtectionDomain, RemoteAddress, Segment, StreamId, Transmit, WorkRequest,
+    CloseMode, Config, ConnectOptions, ConnectionHandle, Datagram, Ecn, Endpoint, Event, HeapStorage, Limits,
+    Operation, PathId, Progress, ProtectionDomain, RemoteAddress, Segment, StreamId, Transmit, WorkRequest,
 };
 
 type Net = Network<HeapStorage>;
@@ -241,4 +241,41 @@ fn two_senders_divide_a_receiver_evenly() {
         net.hosts[host].endpoint.path_stats(connections[host], PathId(0)).map(|stats| stats.share_kbps)
     };
     assert_eq!(share(0).max(share(1)), Some(SLOW * 98 / 100), "a connection that is closed takes no part");
+}
+
+/// Found by fuzzing: the answer to a question for a share comes after that share is stale, and asked the next question.
+#[test]
+fn a_pair_with_nothing_to_send_falls_silent_however_late_its_answers_come() {
+    let mut net = network_with(9, Faults { delay_ns: 0, byte_ps: 1, ..Faults::NONE }, |config| {
+        *config = Config { checksum_wanted: false, ..Config::hardware(config.seed) };
+    });
+    let [connection, _] = connect(&mut net);
+    write(&mut net, connection, 1, 100_000);
+    all_good(&wait(&mut net, 0, 1));
+    net.run_for(10 * MS);
+    write(&mut net, connection, 2, 10_000);
+    // From here on each host looks at the network every 20 µs only, and its peer knows how long it held the packets.
+    let mut now = net.now();
+    let mut batch = vec![Transmit::EMPTY; 64];
+    let mut packets = Vec::new();
+    for _ in 0..500 {
+        let mut sent = 0;
+        for from in 0..2 {
+            now = now.after(20_000);
+            while net.hosts[from].endpoint.handle_timeout(now) == Progress::More {}
+            let count = net.hosts[from].endpoint.poll_transmit(now, &mut batch);
+            sent += count;
+            let source = net.hosts[from].address;
+            let host = &mut net.hosts[1 - from];
+            for transmit in &batch[..count] {
+                let mut bytes = transmit.header().to_vec();
+                bytes.resize(transmit.datagram_length(), 0);
+                let datagram = Datagram { source, plane: 0, ecn: Ecn::Ect0, bytes: &bytes };
+                let _ = host.endpoint.handle_datagram(now, datagram, &mut host.memory);
+            }
+        }
+        packets.push(sent);
+    }
+    assert!(packets.iter().sum::<usize>() > 4, "{packets:?}");
+    assert_eq!(packets[400..], [0; 100], "8 ms after the last data");
 }

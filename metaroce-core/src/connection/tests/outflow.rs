@@ -172,14 +172,18 @@ fn a_share_lasts_for_eight_rtts_or_packet_intervals_whichever_is_longer() {
 #[test]
 fn a_first_share_of_less_than_eight_packets_an_rtt_is_asked_for_once_more() {
     // 2.6632 Gbit/s are 4,162 bytes in 12.5 µs.
-    for (kbps, asks) in [(2_663_680, false), (2_663_000, true), (1_000, true)] {
+    for (kbps, sends, asks) in
+        [(2_663_680, true, false), (2_663_000, true, true), (1_000, true, true), (1_000, false, false)]
+    {
         let mut pair = pair(1, 1);
         let now = pair.now;
         let (mut view, slot) = pair.view(0);
         take_asking(&mut view, slot);
+        // Something waits to go again.
+        view.connections.at_mut(slot).paths.again = u64::from(sends);
         let at = path(&view, slot, 0);
         on_share(&mut view, now, slot, at, kbps);
-        assert_eq!(!take_asking(&mut view, slot).is_empty(), asks, "{kbps} kbit/s");
+        assert_eq!(!take_asking(&mut view, slot).is_empty(), asks, "{kbps} kbit/s, sends: {sends}");
         on_share(&mut view, now, slot, at, kbps);
         assert!(take_asking(&mut view, slot).is_empty(), "once");
     }
