@@ -14,6 +14,9 @@ use crate::time::Instant;
 use crate::view::{Kind, View, key};
 use crate::wire::DataHeader;
 
+/// A stream that waits for a gap of its peer looks for it again after this part of the time without progress.
+const IDLE_DIVISOR: u64 = 8;
+
 /// The request `msn` fails with `status`, and all later ones of the stream as flushed; earlier ones run on. Each is
 /// reported when every CSN that it used has a verdict. O(requests of the stream).
 pub(crate) fn fail_from(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, status: Status) {
@@ -163,11 +166,20 @@ pub(crate) fn advance(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
             } else {
                 //= MR-STR-26
                 // A late packet of the old use must not open the stream anew.
-                super::wait_until(view, stream, now.after(view.config.pto_ns_min));
+                look_again(view, now, stream);
             }
         }
         _ => {}
     }
+}
+
+/// Looks at an ending stream again after a while, that grows with the time since the connection got anything through:
+/// the peer may leave a gap for ever.
+fn look_again(view: &mut View<'_>, now: Instant, stream: Idx<Stream>) {
+    let owner = view.connections.at(view.streams.at(stream).connection);
+    let idle_ns = now.since(owner.clock.last_progress);
+    let wait_ns = view.config.rto_ns_min.max(idle_ns / IDLE_DIVISOR);
+    super::wait_until(view, stream, now.after(wait_ns));
 }
 
 /// Sends our STREAM_RESET. It tells the peer why, but not that it has closed itself.
@@ -184,7 +196,7 @@ fn send_reset(view: &mut View<'_>, now: Instant, stream: Idx<Stream>, msn: Msn, 
     };
     let Some(slot) = view.works.allocate(work) else {
         // Try again when a work request has been freed.
-        super::wait_until(view, stream, now.after(view.config.pto_ns_min));
+        look_again(view, now, stream);
         return;
     };
     let phase = &mut view.streams.at_mut(stream).phase;

@@ -538,3 +538,27 @@ fn of_a_packet_that_went_in_part_the_rest_goes_under_another_csn() {
         assert_eq!(view.works.at(work).outstanding, u32::from(rest.is_some()));
     }
 }
+
+#[test]
+fn a_stream_that_waits_for_a_gap_of_its_peer_looks_less_and_less_often() {
+    //= MR-STR-25 test
+    let mut pair = sending(&[], |config| config.rto_ns_min = 100 * US);
+    let now = pair.now;
+    let (mut view, slot) = pair.view(0);
+    let stream = find_or_open(&mut view, slot, StreamId(0)).unwrap();
+    let gap = view.connections.at(slot).inbound.lowest_unseen();
+    let theirs = Some(crate::ids::Serial::plus(gap, 1));
+    view.streams.at_mut(stream).phase = Phase::Ending { ours: ResetProgress::Judged, theirs };
+    let mut looks = 0;
+    let mut at = now;
+    view.connections.at_mut(slot).clock.last_progress = now;
+    while at < now.after(10_000 * MS) {
+        advance(&mut view, at, stream);
+        let next = view.streams.at(stream).wake_at;
+        let idle = at.since(now);
+        assert_eq!(next, at.after((100 * US).max(idle / 8)), "after {idle} ns");
+        view.connections.at_mut(slot).streams.waiting.remove(&mut view.streams, stream);
+        (at, looks) = (next, looks + 1);
+    }
+    assert!(looks < 100, "{looks} times in ten seconds");
+}
