@@ -30,8 +30,9 @@ pub struct CaseResult {
 const STEPS: u64 = 1_000;
 
 impl Suite {
-    /// Runs every case of every scenario with every seed (baselines with the first: they are judged by nothing), on `jobs` threads, and tells each scenario as soon as all its
-    /// runs are there, in the given order. The results do not depend on `jobs`.
+    /// Runs every case of every scenario with every seed (baselines with the first: nothing judges them), on `jobs`
+    /// threads, and tells each scenario as soon as all its runs are there, in the given order. The results do not
+    /// depend on `jobs`.
     pub fn run_all(
         scenarios: Vec<Scenario>,
         seeds: &[u64],

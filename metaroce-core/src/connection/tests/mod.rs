@@ -77,6 +77,20 @@ impl Pair {
         pair
     }
 
+    /// A pair on whose paths nothing is in flight, whose windows are 100,000 bytes at end 0.
+    pub(crate) fn quiet(planes: u8, paths: u8, change: impl Fn(&mut Config)) -> Self {
+        let mut pair = Self::new(planes, paths, change);
+        pair.run(MS);
+        pair.exchange();
+        pair.run(MS);
+        let (mut view, slot) = pair.view(0);
+        take_asking(&mut view, slot);
+        for at in view.connections.at(slot).path_indices() {
+            view.paths.at_mut(at).window.window_bytes = 100_000;
+        }
+        pair
+    }
+
     /// What an end has to say now.
     pub(crate) fn take(&mut self, end: usize) -> Vec<Transmit> {
         while self.ends[end].handle_timeout(self.now) == Progress::More {}

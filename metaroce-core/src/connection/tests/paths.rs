@@ -9,16 +9,10 @@ use crate::delivery::{Cause, Packet, Place};
 
 /// A pair on whose paths nothing is in flight, with windows of 100,000 bytes, and no pace but the windows'.
 fn quiet(planes: u8, paths: u8) -> Pair {
-    let mut pair = Pair::new(planes, paths, |_| {});
-    pair.run(MS);
-    pair.exchange();
-    pair.run(MS);
+    let mut pair = Pair::quiet(planes, paths, |_| {});
     let (mut view, slot) = pair.view(0);
-    take_asking(&mut view, slot);
     for at in view.connections.at(slot).path_indices() {
-        let path = view.paths.at_mut(at);
-        path.window.window_bytes = 100_000;
-        path.sending.limited_at = None;
+        view.paths.at_mut(at).sending.limited_at = None;
     }
     pair
 }

@@ -13,20 +13,6 @@ use crate::wire::{
     AckBody, DataHeader, Frame, FrameIter, OpFlags, Opcode, PacketType, ProbeReply, Vector256,
 };
 
-/// A pair on whose paths nothing is in flight, whose windows are 100,000 bytes.
-fn quiet(planes: u8, paths: u8, change: impl Fn(&mut Config)) -> Pair {
-    let mut pair = Pair::new(planes, paths, change);
-    pair.run(MS);
-    pair.exchange();
-    pair.run(MS);
-    let (mut view, slot) = pair.view(0);
-    take_asking(&mut view, slot);
-    for at in view.connections.at(slot).path_indices() {
-        view.paths.at_mut(at).window.window_bytes = 100_000;
-    }
-    pair
-}
-
 /// Posts SENDs of one byte on a stream of end 0.
 fn post(pair: &mut Pair, stream: u16, count: u64) {
     for id in 0..count {
@@ -64,7 +50,7 @@ fn the_packet_that_fills_a_small_window_and_the_first_two_in_flight_ask_for_an_a
         (2, 9_000, 8_640, false, true),
         (2, 6_480, 8_640, false, false),
     ] {
-        let mut pair = quiet(1, 1, |_| {});
+        let mut pair = Pair::quiet(1, 1, |_| {});
         post(&mut pair, 0, 1);
         let now = pair.now;
         let (mut view, slot) = pair.view(0);
@@ -101,7 +87,7 @@ fn a_window_below_a_packet_paces_in_proportion_to_the_base_rtt() {
         (1_000, 250, Some(30), 120_000),
         (1_000, 0, None, 10_000_000),
     ] {
-        let mut pair = quiet(1, 1, |_| {});
+        let mut pair = Pair::quiet(1, 1, |_| {});
         let now = pair.now;
         let (mut view, slot) = pair.view(0);
         let at = path(&view, slot, 0);
@@ -119,7 +105,7 @@ fn a_window_below_a_packet_paces_in_proportion_to_the_base_rtt() {
 #[test]
 fn a_transmission_takes_the_next_psn_counts_in_flight_and_starts_the_timers() {
     //= MR-LOSS-10 test
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     let now = pair.now;
     let (mut view, slot) = pair.view(0);
     let at = path(&view, slot, 0);
@@ -143,7 +129,7 @@ fn a_transmission_takes_the_next_psn_counts_in_flight_and_starts_the_timers() {
 #[test]
 fn a_burst_stays_on_its_path_for_so_many_packets_while_that_has_room() {
     for burst in [1u8, 2, 3] {
-        let mut pair = quiet(1, 4, |config| config.burst_packets = burst);
+        let mut pair = Pair::quiet(1, 4, |config| config.burst_packets = burst);
         let now = pair.now;
         let (mut view, slot) = pair.view(0);
         let mut order = Vec::new();
@@ -162,7 +148,7 @@ fn a_burst_stays_on_its_path_for_so_many_packets_while_that_has_room() {
         }
         assert_eq!(counts, [12; 4], "{order:?}");
     }
-    let mut pair = quiet(1, 2, |config| config.burst_packets = 64);
+    let mut pair = Pair::quiet(1, 2, |config| config.burst_packets = 64);
     let now = pair.now;
     let (mut view, slot) = pair.view(0);
     let first = path_for(&mut view, now, slot, 1_000).unwrap();
@@ -174,7 +160,7 @@ fn a_burst_stays_on_its_path_for_so_many_packets_while_that_has_room() {
 fn requests_leave_a_quarter_of_the_packets_to_responses() {
     // 512 packets.
     for (free, goes) in [(129, 1), (128, 0)] {
-        let mut pair = quiet(1, 1, |_| {});
+        let mut pair = Pair::quiet(1, 1, |_| {});
         post(&mut pair, 0, 1);
         let (mut view, _) = pair.view(0);
         while view.packets.available() > free {
@@ -184,7 +170,7 @@ fn requests_leave_a_quarter_of_the_packets_to_responses() {
         assert_eq!(all_data(&all).len(), goes, "{free} are free");
     }
     // Whoever is kept back by the table stays in line, and goes when there is room.
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     post(&mut pair, 0, 1);
     let (mut view, _) = pair.view(0);
     let mut taken = Vec::new();
@@ -200,7 +186,7 @@ fn requests_leave_a_quarter_of_the_packets_to_responses() {
 #[test]
 fn responses_and_requests_take_turns_and_so_do_streams() {
     //= MR-STR-4 test
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     post(&mut pair, 0, 3);
     post(&mut pair, 2, 3);
     let (mut view, slot) = pair.view(0);
@@ -237,7 +223,7 @@ fn responses_and_requests_take_turns_and_so_do_streams() {
 #[test]
 fn a_connection_sends_64_packets_before_the_next_has_its_turn() {
     //= MR-SEC-13 test
-    let mut pair = quiet(1, 1, |config| config.initial_credits = 1_000);
+    let mut pair = Pair::quiet(1, 1, |config| config.initial_credits = 1_000);
     let now = pair.now;
     let second = pair.ends[0].connect(now, ConnectOptions::to(address(1, 0, PORT))).unwrap();
     pair.exchange();
@@ -279,7 +265,7 @@ fn a_connection_sends_64_packets_before_the_next_has_its_turn() {
 #[test]
 fn data_waits_for_the_line_and_the_endpoint_for_its_opening() {
     //= MR-SEC-13 test
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     post(&mut pair, 0, 1);
     let now = pair.now;
     let (mut view, slot) = pair.view(0);
@@ -322,7 +308,7 @@ fn go_again(view: &mut View<'_>, slot: Idx<Connection>, number: u8, count: usize
 #[test]
 fn what_goes_again_goes_first_path_by_path_as_far_as_each_has_room() {
     //= MR-LOSS-8 test
-    let mut pair = quiet(1, 3, |_| {});
+    let mut pair = Pair::quiet(1, 3, |_| {});
     post(&mut pair, 0, 1);
     let (mut view, slot) = pair.view(0);
     let first = go_again(&mut view, slot, 0, 2);
@@ -359,7 +345,7 @@ fn what_goes_again_goes_first_path_by_path_as_far_as_each_has_room() {
 #[test]
 fn a_rescue_goes_on_each_other_plane_too() {
     //= MR-PATH-17 test
-    let mut pair = quiet(3, 2, |_| {});
+    let mut pair = Pair::quiet(3, 2, |_| {});
     post(&mut pair, 0, 1);
     pair.take(0);
     let (mut view, slot) = pair.view(0);
@@ -414,7 +400,7 @@ fn acks(all: &[Transmit]) -> Vec<Vec<u8>> {
 fn an_acknowledgement_speaks_of_four_paths_and_what_is_pending_goes_along() {
     //= MR-ACK-13 test
     //= MR-ACK-20 test
-    let mut pair = quiet(1, 8, |_| {});
+    let mut pair = Pair::quiet(1, 8, |_| {});
     for (due, pending, expected) in [
         (0, 0b1010, vec![]),
         (0b1, 0, vec![vec![0]]),
@@ -440,7 +426,7 @@ fn an_acknowledgement_speaks_of_four_paths_and_what_is_pending_goes_along() {
 
 #[test]
 fn an_acknowledgement_that_finds_no_descriptor_stays_due() {
-    let mut pair = quiet(1, 8, |_| {});
+    let mut pair = Pair::quiet(1, 8, |_| {});
     let now = pair.now;
     let (mut view, slot) = pair.view(1);
     view.connections.at_mut(slot).paths.due = 0xff;
@@ -457,7 +443,7 @@ fn an_acknowledgement_that_finds_no_descriptor_stays_due() {
 fn the_answer_to_a_question_goes_on_two_planes_where_two_live() {
     //= MR-ACK-19 test
     for (planes, times) in [(1, 1), (2, 2), (3, 2)] {
-        let mut pair = quiet(planes, 1, |_| {});
+        let mut pair = Pair::quiet(planes, 1, |_| {});
         let now = pair.now;
         let (mut view, slot) = pair.view(1);
         view.connections.at_mut(slot).planes.health.answer_twice();
@@ -478,7 +464,7 @@ fn the_answer_to_a_question_goes_on_two_planes_where_two_live() {
 fn a_probe_is_answered_with_its_token_on_two_planes_and_another_path_s_acknowledgement() {
     //= MR-ACK-22 test
     //= MR-ACK-24 test
-    let mut pair = quiet(2, 2, |_| {});
+    let mut pair = Pair::quiet(2, 2, |_| {});
     let now = pair.now;
     let (mut view, slot) = pair.view(1);
     for (number, token) in [(1u8, 77), (3, 99)] {
@@ -507,7 +493,7 @@ fn a_probe_is_answered_with_its_token_on_two_planes_and_another_path_s_acknowled
 fn credit_is_told_of_urgent_streams_and_of_two_others_in_turn() {
     //= MR-ACK-21 test
     //= MR-ACK-26 test
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     let connection = pair.connections[1];
     let (mut view, slot) = pair.view(1);
     while crate::connection::inflow::start_frame(&mut view, slot).is_some() {}
@@ -550,7 +536,7 @@ fn credit_is_told_of_urgent_streams_and_of_two_others_in_turn() {
 #[test]
 fn what_a_vector_no_longer_holds_is_written_down_before_it_leaves() {
     //= MR-ACK-14 test
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     let now = pair.now;
     let (mut view, slot) = pair.view(1);
     let at = path(&view, slot, 0);
@@ -578,7 +564,7 @@ fn region(pair: &mut Pair, length: u64) -> crate::RegionId {
 
 #[test]
 fn a_datagram_is_one_packet_that_counts_in_flight_and_completes_when_it_goes() {
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     let region = region(&mut pair, 4_096);
     let connection = pair.connections[0];
     let send = |pair: &mut Pair, length| {
@@ -619,7 +605,7 @@ fn a_datagram_is_one_packet_that_counts_in_flight_and_completes_when_it_goes() {
 
 #[test]
 fn a_region_s_key_and_place_are_in_every_packet_of_a_write() {
-    let mut pair = quiet(1, 1, |_| {});
+    let mut pair = Pair::quiet(1, 1, |_| {});
     let region = region(&mut pair, 10_000);
     let segments = [crate::Segment { region, offset: 0, length: 10_000 }];
     let remote = RemoteAddress { key: RegionKey(7), address: 500 };
@@ -641,7 +627,7 @@ fn a_region_s_key_and_place_are_in_every_packet_of_a_write() {
 
 #[test]
 fn where_one_plane_is_full_the_pace_of_another_still_wakes_the_connection() {
-    let mut pair = quiet(2, 1, |config| config.inbound_rate_kbps = 8_000_000);
+    let mut pair = Pair::quiet(2, 1, |config| config.inbound_rate_kbps = 8_000_000);
     let now = pair.now;
     let (mut view, slot) = pair.view(0);
     let (full, paced) = (path(&view, slot, 0), path(&view, slot, 1));
