@@ -1,11 +1,13 @@
 //! The fabric in motion: the loop over events, switches, hosts, and the schedule of failures.
 
+use std::collections::BTreeMap;
+
 use metaroce_core::Ecn;
 
 use super::host::Host;
 use super::link::{Fate, Link};
 use super::loss::LinkFaults;
-use super::packet::{Arena, PacketId};
+use super::packet::{Arena, PacketId, Traveller};
 use super::queue::{EventQueue, Happening};
 use super::settling::Settling;
 use super::timeline::Recorder;
@@ -81,6 +83,8 @@ pub struct Fabric {
     now_ps: u64,
     queue: EventQueue,
     arena: Arena,
+    /// Packets under way that do not keep their order.
+    held: BTreeMap<PacketId, Traveller>,
     schedule: Vec<Scheduled>,
     out: Vec<PacketId>,
     notices: Vec<HostNotice>,
@@ -109,6 +113,7 @@ impl Fabric {
             now_ps: START_PS,
             queue: EventQueue::default(),
             arena: Arena::default(),
+            held: BTreeMap::new(),
             schedule: Vec::new(),
             out: Vec::new(),
             notices: Vec::new(),
@@ -189,7 +194,11 @@ impl Fabric {
             self.now_ps = at_ps;
             match happening {
                 Happening::Lane(link) => self.on_lane(link),
-                Happening::Loose(link, packet) => self.arrive(link, packet),
+                Happening::Loose(link, packet) => {
+                    if let Some(packet) = self.held.remove(&packet) {
+                        self.arrive(link, packet);
+                    }
+                }
                 Happening::Pull(host) => {
                     if let Some(host) = self.hosts.get_mut(host as usize) {
                         host.pulling = false;
@@ -222,44 +231,50 @@ impl Fabric {
         self.arrive(number, packet);
     }
 
-    fn arrive(&mut self, number: u32, id: PacketId) {
+    fn arrive(&mut self, number: u32, packet: Traveller) {
         let now_ps = self.now_ps;
         let Some(link) = self.topology.links.get_mut(number as usize) else { return };
-        let packet = self.arena.slot(id);
         if link.cut_ps > packet.entered_ps {
             link.counters.lost += 1;
-            self.discard(number, id);
+            self.discard(number, packet.id);
             return;
         }
         self.counters.hops += 1;
-        let what = (u64::from(number) << 32) ^ u64::from(packet.source_port) ^ packet.datagram_bytes() << 16;
+        let what = (u64::from(number) << 32)
+            ^ u64::from(packet.source_port)
+            ^ u64::from(packet.datagram_bytes) << 16;
         self.counters.hash =
             (self.counters.hash.rotate_left(7) ^ now_ps ^ what).wrapping_mul(0x100_0000_01b3);
         match link.to {
-            Node::Switch(switch) => match self.choose(switch, id) {
-                Some(route) => self.forward(route, id),
-                None => self.arena.free(id),
+            Node::Switch(switch) => match self.choose(switch, &packet) {
+                Some(route) => self.forward(route, packet),
+                None => self.arena.free(packet.id),
             },
-            Node::Host(host) => {
-                self.counters.delivered += 1;
-                if let (Some(entry), Some(packet)) = (self.hosts.get_mut(host as usize), self.arena.get(id)) {
-                    if let Some(recorder) = &mut self.recorder {
-                        recorder.arrived(now_ps, id, packet);
-                    }
-                    if let Some(settling) = &mut self.settling {
-                        settling.on_arrival(now_ps, packet.from, host);
-                    }
-                    entry.transport.handle(now_ps, packet);
-                }
-                self.arena.free(id);
-                self.kick(host);
-            }
+            Node::Host(host) => self.deliver(host, packet),
         }
     }
 
-    /// The link by which a switch sends a packet on: by the hash; another, if that one is down.
-    fn choose(&mut self, switch: u32, id: PacketId) -> Option<u32> {
+    /// Hands a packet to its host.
+    fn deliver(&mut self, host: u32, Traveller { id, ecn, .. }: Traveller) {
+        let now_ps = self.now_ps;
+        self.counters.delivered += 1;
         let packet = self.arena.slot(id);
+        packet.ecn = ecn;
+        if let Some(entry) = self.hosts.get_mut(host as usize) {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.arrived(now_ps, id, packet);
+            }
+            if let Some(settling) = &mut self.settling {
+                settling.on_arrival(now_ps, packet.from, host);
+            }
+            entry.transport.handle(now_ps, packet);
+        }
+        self.arena.free(id);
+        self.kick(host);
+    }
+
+    /// The link by which a switch sends a packet on: by the hash; another, if that one is down.
+    fn choose(&self, switch: u32, packet: &Traveller) -> Option<u32> {
         let routes = self.topology.routes(switch, packet.to);
         if let [only] = routes {
             return Some(*only);
@@ -279,36 +294,36 @@ impl Fabric {
     }
 
     /// Puts a packet into a link.
-    fn forward(&mut self, number: u32, id: PacketId) {
+    fn forward(&mut self, number: u32, mut packet: Traveller) {
         let now_ps = self.now_ps;
-        let packet = self.arena.slot(id);
-        let (wire_bytes, capable) = (packet.wire_bytes(), packet.ecn != Ecn::NotEct);
         packet.entered_ps = now_ps;
         let Some(link) = self.topology.links.get_mut(number as usize) else { return };
+        let capable = packet.ecn != Ecn::NotEct;
         let Fate::Carried { at_ps, marked, held, twice, corrupt } =
-            link.offer(now_ps, wire_bytes, capable, packet.source_port)
+            link.offer(now_ps, packet.wire_bytes(), capable, packet.source_port)
         else {
-            self.discard(number, id);
+            self.discard(number, packet.id);
             return;
         };
         if marked {
             packet.ecn = Ecn::Ce;
         }
         if corrupt {
-            let at = self.random.below(packet.datagram_bytes());
+            let at = u32::try_from(self.random.below(u64::from(packet.datagram_bytes))).unwrap_or(0);
             let flip = 1u8 << self.random.below(8);
-            packet.corrupt = u32::try_from(at).ok().map(|at| (at, flip));
+            self.arena.slot(packet.id).corrupt = Some((at, flip));
         }
-        let copy = twice.then(|| self.arena.copy(id));
-        for id in std::iter::once(id).chain(copy) {
+        let copy = twice.then(|| Traveller { id: self.arena.copy(packet.id), ..packet });
+        for packet in std::iter::once(packet).chain(copy) {
             if held {
-                self.queue.push(at_ps, Happening::Loose(number, id));
+                self.held.insert(packet.id, packet);
+                self.queue.push(at_ps, Happening::Loose(number, packet.id));
                 continue;
             }
             if link.lane.is_empty() {
                 self.queue.push(at_ps, Happening::Lane(number));
             }
-            link.lane.push_back((at_ps, id));
+            link.lane.push_back((at_ps, packet));
         }
     }
 
@@ -377,8 +392,9 @@ impl Fabric {
                     recorder.sent(now_ps, id, packet);
                 }
                 let nic = self.hosts.get(number as usize).and_then(|host| host.nics.get(plane).copied());
+                let packet = Traveller::new(id, packet);
                 match nic {
-                    Some(nic) => self.forward(nic, id),
+                    Some(nic) => self.forward(nic, packet),
                     None => self.arena.free(id),
                 }
             }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::loss::{LinkFaults, LossState};
-use super::packet::PacketId;
+use super::packet::Traveller;
 use super::topology::Node;
 use super::units::{Probability, Rate, ratio};
 use crate::Random;
@@ -105,7 +105,7 @@ pub struct Link {
     /// What it carried.
     pub counters: LinkCounters,
     /// Packets on their way, in the order of their arrival.
-    pub(super) lane: VecDeque<(u64, PacketId)>,
+    pub(super) lane: VecDeque<(u64, Traveller)>,
     free_ps: u64,
     arrival_ps: u64,
     state: LossState,

@@ -1,12 +1,16 @@
 //! Packets on their way: real header bytes, payload by description.
 
 use metaroce_core::Ecn;
+use smallvec::SmallVec;
 
 use super::transport::BaselineHeader;
 use super::units::FRAMING_BYTES;
 
 /// The name of a packet in its [`Arena`].
 pub type PacketId = u32;
+
+/// Header bytes that lie in the packet itself: most headers do, and reading them then touches no other memory.
+const HEADER_BYTES: usize = 96;
 
 /// One packet.
 #[derive(Clone, Debug)]
@@ -22,7 +26,7 @@ pub struct Packet {
     /// ECN field.
     pub ecn: Ecn,
     /// Header bytes of a MetaRoCE packet; empty for the baselines.
-    pub header: Vec<u8>,
+    pub header: SmallVec<[u8; HEADER_BYTES]>,
     /// Header of a baseline's packet.
     pub baseline: BaselineHeader,
     /// Bytes of payload.
@@ -33,8 +37,6 @@ pub struct Packet {
     pub padding_bytes: u32,
     /// A byte that was changed: its place, and the bits.
     pub corrupt: Option<(u32, u8)>,
-    /// When it entered the link that it is in, ps.
-    pub entered_ps: u64,
 }
 
 impl Packet {
@@ -44,13 +46,12 @@ impl Packet {
         plane: 0,
         source_port: 0,
         ecn: Ecn::NotEct,
-        header: Vec::new(),
+        header: SmallVec::new_const(),
         baseline: BaselineHeader::NONE,
         payload_bytes: 0,
         payload_offset: 0,
         padding_bytes: 0,
         corrupt: None,
-        entered_ps: 0,
     };
 
     /// Bytes of the UDP payload.
@@ -69,7 +70,49 @@ impl Packet {
     }
 }
 
-/// All packets that exist. Slots, and the vectors of their headers, are used again.
+/// A packet as links and switches see it. It goes from hop to hop by value, so that a packet's own memory is touched
+/// only where it is sent and where it arrives: with many packets under way that is what a hop would cost most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traveller {
+    /// Whose outside this is.
+    pub id: PacketId,
+    /// Host that sent it.
+    pub from: u32,
+    /// Host that it is for.
+    pub to: u32,
+    /// Bytes of the UDP payload.
+    pub datagram_bytes: u32,
+    /// UDP source port.
+    pub source_port: u16,
+    /// ECN field, as it is by now.
+    pub ecn: Ecn,
+    /// When it entered the link that it is in, ps.
+    pub entered_ps: u64,
+}
+
+impl Traveller {
+    /// A packet that sets out.
+    #[must_use]
+    pub fn new(id: PacketId, packet: &Packet) -> Self {
+        Self {
+            id,
+            from: packet.from,
+            to: packet.to,
+            datagram_bytes: u32::try_from(packet.datagram_bytes()).unwrap_or(u32::MAX),
+            source_port: packet.source_port,
+            ecn: packet.ecn,
+            entered_ps: 0,
+        }
+    }
+
+    /// Bytes on the wire, with all framing.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u64 {
+        u64::from(self.datagram_bytes) + FRAMING_BYTES
+    }
+}
+
+/// All packets that exist. Slots are used again.
 #[derive(Debug, Default)]
 pub struct Arena {
     packets: Vec<Packet>,
@@ -84,9 +127,7 @@ impl Arena {
             u32::try_from(self.packets.len() - 1).unwrap_or(u32::MAX)
         });
         let packet = self.slot(id);
-        let header = std::mem::take(&mut packet.header);
-        *packet = Packet { header, ..Packet::EMPTY };
-        packet.header.clear();
+        *packet = Packet::EMPTY;
         (id, packet)
     }
 

@@ -1,6 +1,7 @@
 //! What runs on the hosts: the real core, and models of other transports to compare it with.
 
 mod dcqcn;
+mod deadlines;
 mod metaroce;
 mod roce;
 mod spray;

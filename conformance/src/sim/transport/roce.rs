@@ -7,7 +7,7 @@
 //! To its favour: line-rate start with no window, constants scaled with the line, a timeout as short as that of
 //! MetaRoCE (hardware has some 0.5 to 67 ms), no back-off, no retry limit, 16 bytes of header on average.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use metaroce_core::Ecn;
 
@@ -16,6 +16,7 @@ use super::super::packet::{Arena, Packet, PacketId};
 use super::super::topology::ecmp;
 use super::super::units::FRAMING_BYTES;
 use super::dcqcn::{Dcqcn, Reaction};
+use super::deadlines::Deadlines;
 use super::{BaselineHeader, BaselineKind, FlowStats, Message, Notice, PathSample, Transport};
 
 /// How the model is set up.
@@ -42,8 +43,10 @@ pub struct RoceV2 {
     receivers: BTreeMap<Peer, Receiver>,
     /// Senders that have something to send, in the order of their turns.
     turns: VecDeque<Peer>,
-    /// Senders with something unanswered or to send.
-    busy: BTreeSet<Peer>,
+    /// Timeouts and the timers of congestion control.
+    timers: Deadlines,
+    /// When paced senders may send.
+    paces: Deadlines,
     /// Answers to send, before data: to whom, what.
     answers: VecDeque<(Peer, BaselineHeader)>,
     notices: VecDeque<Notice>,
@@ -78,6 +81,13 @@ impl Sender {
             turns.push_back(own);
         }
     }
+
+    /// When time next matters, ps: never, with nothing unanswered or to send.
+    fn timer_ps(&self, timeout_ps: u64) -> Option<u64> {
+        let timeout = (self.oldest < self.next).then_some(self.progress_ps + timeout_ps);
+        let is_busy = self.oldest < self.end;
+        timeout.into_iter().chain(self.reaction.deadline_ps()).min().filter(|_| is_busy)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +116,8 @@ impl RoceV2 {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             turns: VecDeque::new(),
-            busy: BTreeSet::new(),
+            timers: Deadlines::default(),
+            paces: Deadlines::default(),
             answers: VecDeque::new(),
             notices: VecDeque::new(),
             covered: 0,
@@ -121,6 +132,13 @@ impl RoceV2 {
         let part = |number: u64| u16::try_from(number).unwrap_or(0);
         let plane = part((hash >> 32) % u64::from(self.options.planes.max(1)));
         (49_152 + part(hash % 16_384), u8::try_from(plane).unwrap_or(0))
+    }
+
+    /// The sender to `peer` has changed.
+    fn plan(&mut self, peer: Peer) {
+        let Some(sender) = self.senders.get(&peer) else { return };
+        self.timers.set(peer, sender.timer_ps(self.options.timeout_ps));
+        self.paces.set(peer, (sender.next < sender.end).then_some(sender.pace_ps));
     }
 
     fn on_data(&mut self, now_ps: u64, packet: &Packet) {
@@ -175,9 +193,6 @@ impl RoceV2 {
             sender.next = header.psn;
             sender.progress_ps = now_ps;
             sender.take_turn(from, &mut self.turns);
-        }
-        if sender.oldest == sender.end {
-            self.busy.remove(&from);
         }
         while let Some(queued) = sender.messages.front() {
             if queued.first + queued.packets > sender.oldest {
@@ -272,7 +287,7 @@ impl Transport for RoceV2 {
         sender.messages.push_back(Queued { message, first: sender.end, packets, offset });
         sender.end += packets;
         sender.take_turn(peer, &mut self.turns);
-        self.busy.insert(peer);
+        self.plan(peer);
         Some(cover(offset, offset + bytes))
     }
 
@@ -286,13 +301,14 @@ impl Transport for RoceV2 {
             _ => {
                 let from = Peer { host: packet.from, number: packet.baseline.connection };
                 self.on_answer(now_ps, from, &packet.baseline);
+                self.plan(from);
             }
         }
     }
 
     fn handle_timeout(&mut self, now_ps: u64) {
         let (constants, timeout_ps) = (self.options.dcqcn, self.options.timeout_ps);
-        for &peer in &self.busy {
+        for peer in self.timers.due(now_ps) {
             let Some(sender) = self.senders.get_mut(&peer) else { continue };
             sender.reaction.on_time(now_ps, &constants);
             if sender.oldest < sender.next && sender.progress_ps + timeout_ps <= now_ps {
@@ -302,6 +318,7 @@ impl Transport for RoceV2 {
                 sender.progress_ps = now_ps;
                 sender.take_turn(peer, &mut self.turns);
             }
+            self.plan(peer);
         }
     }
 
@@ -329,6 +346,7 @@ impl Transport for RoceV2 {
             match self.next_data(now_ps, peer, arena) {
                 Some(id) => {
                     out.push(id);
+                    self.plan(peer);
                     idle = 0;
                 }
                 None => idle += 1,
@@ -337,15 +355,8 @@ impl Transport for RoceV2 {
     }
 
     fn next_deadline_ps(&mut self) -> Option<u64> {
-        let (timeout_ps, now_ps) = (self.options.timeout_ps, self.now_ps);
-        let of = |sender: &Sender| {
-            let timeout = (sender.oldest < sender.next).then_some(sender.progress_ps + timeout_ps);
-            // What the pace allows by now goes when the line is free: that is no matter of time.
-            let pace = (sender.next < sender.end && sender.pace_ps > now_ps).then_some(sender.pace_ps);
-            let reaction = sender.reaction.deadline_ps();
-            timeout.into_iter().chain(pace).chain(reaction).min()
-        };
-        self.busy.iter().filter_map(|peer| self.senders.get(peer)).filter_map(of).min()
+        // What the pace allows by now goes when the line is free: that is no matter of time.
+        self.timers.first().into_iter().chain(self.paces.first_after(self.now_ps)).min()
     }
 
     fn poll_notice(&mut self) -> Option<Notice> {

@@ -17,13 +17,14 @@
 mod receiver;
 mod sender;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use metaroce_core::Ecn;
 
 use super::super::memory::{FLOW_BYTES, Peer, cover, place};
 use super::super::packet::{Arena, Packet, PacketId};
 use super::super::units::FRAMING_BYTES;
+use super::deadlines::Deadlines;
 use super::{BaselineHeader, BaselineKind, FlowStats, Message, Notice, PathSample, Transport};
 use receiver::Receiver;
 use sender::Sender;
@@ -58,8 +59,8 @@ pub struct Spray {
     receivers: BTreeMap<Peer, Receiver>,
     /// Senders in the order of their turns.
     turns: VecDeque<Peer>,
-    /// Senders with something unanswered.
-    busy: BTreeSet<Peer>,
+    /// Timeouts.
+    timers: Deadlines,
     answers: VecDeque<(Peer, u16, BaselineHeader)>,
     notices: VecDeque<Notice>,
     covered: u64,
@@ -76,7 +77,7 @@ impl Spray {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             turns: VecDeque::new(),
-            busy: BTreeSet::new(),
+            timers: Deadlines::default(),
             answers: VecDeque::new(),
             notices: VecDeque::new(),
             covered: 0,
@@ -110,11 +111,16 @@ impl Spray {
         while let Some(id) = sender.completed() {
             self.notices.push_back(Notice::Sent { peer: from, id });
         }
-        if sender.is_idle() {
-            self.busy.remove(&from);
-        } else if sender.take_turn() {
+        if !sender.is_idle() && sender.take_turn() {
             self.turns.push_back(from);
         }
+        self.plan(from);
+    }
+
+    /// The sender to `peer` has changed.
+    fn plan(&mut self, peer: Peer) {
+        let Some(sender) = self.senders.get(&peer) else { return };
+        self.timers.set(peer, sender.deadline_ps(&self.options));
     }
 }
 
@@ -138,7 +144,6 @@ impl Transport for Spray {
         sender.next_at = at + bytes;
         let offset = place(Peer { host: self.host, ..peer }, at);
         sender.queue(message, offset, self.options.payload_bytes);
-        self.busy.insert(peer);
         if sender.take_turn() {
             self.turns.push_back(peer);
         }
@@ -158,11 +163,12 @@ impl Transport for Spray {
     }
 
     fn handle_timeout(&mut self, now_ps: u64) {
-        for &peer in &self.busy {
+        for peer in self.timers.due(now_ps) {
             let Some(sender) = self.senders.get_mut(&peer) else { continue };
             if sender.on_time(now_ps, &self.options) && sender.take_turn() {
                 self.turns.push_back(peer);
             }
+            self.plan(peer);
         }
     }
 
@@ -183,6 +189,7 @@ impl Transport for Spray {
                 continue;
             };
             self.turns.push_back(peer);
+            self.plan(peer);
             let plane = self.plane(next.port);
             let (id, packet) = arena.allocate();
             (packet.from, packet.to, packet.source_port, packet.plane) =
@@ -196,8 +203,7 @@ impl Transport for Spray {
     }
 
     fn next_deadline_ps(&mut self) -> Option<u64> {
-        let senders = self.busy.iter().filter_map(|peer| self.senders.get(peer));
-        senders.filter_map(|sender| sender.deadline_ps(&self.options)).min()
+        self.timers.first()
     }
 
     fn poll_notice(&mut self) -> Option<Notice> {
