@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: verdicts, losses, RTT, window, credits.
 
 use crate::congestion::Feedback;
-use crate::connection::{Connection, close, health, outflow, parking, paths, plane_health, steering};
+use crate::connection::{Connection, close, health, outflow, parking, paths, plane_health, steering, timers};
 use crate::delivery::{Cause, Place};
 use crate::path::{Judge, MTU_BYTES_START, Path, Transmission, Verdict};
 use crate::stats::DropReason;
@@ -127,6 +127,9 @@ fn on_block(
         on_lost(view, connection, at, &transmission, &mut tally);
     }
     congest(view, now, connection, at, &ack, &tally);
+    if tally.delivered > 0 {
+        timers::hasten(view, now, connection);
+    }
     if tally.answered {
         health::on_answer(view, now, connection, at);
     }

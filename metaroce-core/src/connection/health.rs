@@ -10,6 +10,8 @@ use crate::table::Idx;
 use crate::time::Instant;
 use crate::view::View;
 
+/// A doubled RTO is up to this much longer or shorter, so that the paths of many connections do not time out together.
+const RTO_SPREAD_PERCENT: i8 = 10;
 /// Longest delay between two probes of a dead path, ns.
 const REVIVAL_NS_MAX: u64 = 100_000_000;
 /// RTO floors after which a transmission on a dead path is forgotten: the longest RTO.
@@ -40,10 +42,15 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     if !has_other {
         parking::wake(view, now, connection, at);
     }
+    let spread =
+        u8::try_from(view.rng.below(2 * u32::from(RTO_SPREAD_PERCENT.unsigned_abs()) + 1)).unwrap_or(0);
     let path = view.paths.at_mut(at);
     path.counters.timeouts += 1;
     path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
+    path.timeouts.spread_percent = RTO_SPREAD_PERCENT.saturating_sub_unsigned(spread);
     path.timeouts.since = now;
+    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    view.connections.at_mut(connection).paths.timed_out |= bit;
     view.config.congestion.on_timeout(&mut path.window, &bounds);
     //= MR-PATH-12
     if (others_progress || deaf) && has_other {

@@ -208,6 +208,8 @@ pub(crate) struct PathSet {
     pub(crate) burst: Option<(Idx<Path>, u8)>,
     /// Paths with a PROBE that has not been answered.
     pub(crate) replies: u64,
+    /// Paths that timed out, and perhaps had an answer since.
+    pub(crate) timed_out: u64,
     /// Stream that the next PROBE asks about.
     pub(crate) ask: Option<StreamId>,
     /// When the next path may move to another route because it fares worse than others.
@@ -367,6 +369,7 @@ impl Connection {
             again: 0,
             burst: None,
             replies: 0,
+            timed_out: 0,
             ask: None,
             next_move: Instant::ZERO,
             payload_bytes: 0,

@@ -136,8 +136,13 @@ fn on_acknowledgements(view: &mut View<'_>, now: Instant, slot: Idx<Connection>)
     }
 }
 
-/// When the path's retransmission timeout is due, its backoff included.
+/// When the path's retransmission timeout is due.
 fn rto_at(view: &View<'_>, path: &Path) -> Instant {
+    path.timeouts.since.after(backed_off_ns(view, path))
+}
+
+/// The path's retransmission timeout, its backoff included, ns.
+fn backed_off_ns(view: &View<'_>, path: &Path) -> u64 {
     let config = view.config;
     let rto = path.rtt.rto_ns(config.rtt_ns_initial, config.rto_ns_min);
     // The probe timeout goes first: its answer shows what is missing, and makes this one needless.
@@ -145,8 +150,40 @@ fn rto_at(view: &View<'_>, path: &Path) -> Instant {
     //= MR-LOSS-15
     let ceiling = config.rto_ns_min.saturating_mul(RTO_CEILING).max(rto);
     //= MR-LOSS-14
-    let backed_off = rto.max(pto + pto / 2).saturating_mul(1 << path.timeouts.rto_count.min(16)).min(ceiling);
-    path.timeouts.since.after(backed_off)
+    let doubled = rto.max(pto + pto / 2).saturating_mul(1 << path.timeouts.rto_count.min(16)).min(ceiling);
+    //= MR-LOSS-16
+    let spread = 100u64.saturating_add_signed(i64::from(path.timeouts.spread_percent));
+    (doubled / 100).saturating_mul(spread)
+}
+
+/// Something that was sent after a path timed out has come through elsewhere: the next timeout of that path need not wait
+/// for its backoff. A round trip is left for what a peer that was paused has to say of the path itself. O(paths), and
+/// nothing at all where no path has timed out.
+pub(crate) fn hasten(view: &mut View<'_>, now: Instant, slot: Idx<Connection>) {
+    let owner = view.connections.at(slot);
+    let progress_sent_at = owner.clock.progress_sent_at;
+    let mut timed_out = owner.paths.timed_out;
+    while timed_out != 0 {
+        let number = timed_out.trailing_zeros();
+        timed_out &= timed_out - 1;
+        let at = Idx::new(view.connections.at(slot).paths.first.raw().wrapping_add(number));
+        let path = view.paths.at(at);
+        if path.timeouts.rto_count == 0 || !path.takes_data() {
+            view.connections.at_mut(slot).paths.timed_out &= !(1 << number);
+            continue;
+        }
+        let margin_ns = path.rtt.smoothed_or(view.config.rtt_ns_initial) + view.config.ack_delay_ns_max;
+        let soon = now.after(margin_ns);
+        if progress_sent_at > path.timeouts.since
+            && path.sending.inflight_bytes > 0
+            && soon < rto_at(view, path)
+        {
+            //= MR-LOSS-17
+            let since = Instant::ZERO.after(soon.since(Instant::ZERO.after(backed_off_ns(view, path))));
+            view.paths.at_mut(at).timeouts.since = since;
+            view.arm(slot, soon);
+        }
+    }
 }
 
 /// When the probe timeout of a path of `owner` is due.

@@ -70,6 +70,8 @@ pub struct Sending {
     pub(crate) asked: Option<Psn>,
     /// PSNs declared lost, counted back from the newest delivered one, to learn of those that were not.
     pub(crate) declared_lost: Vector256,
+    /// Age at which transmissions of the routes before the present one are late, ns; 0 if that is not known.
+    pub(crate) earlier_rule_ns: u64,
     /// Reordering that is no loss.
     pub(crate) tolerance: Tolerance,
     /// Cumulative counters of the newest acknowledgement.
@@ -95,6 +97,8 @@ pub struct Timeouts {
     /// From here the next RTO counts: the last progress, or when the path was last idle.
     pub(crate) since: Instant,
     pub(crate) rto_count: u32,
+    /// The doubled RTO is longer by this, per cent.
+    pub(crate) spread_percent: i8,
     pub(crate) pto_count: u32,
     /// A probe is owed.
     pub(crate) probe_owed: bool,
@@ -196,6 +200,7 @@ impl Path {
             newest_delivered: None,
             asked: None,
             declared_lost: Vector256::EMPTY,
+            earlier_rule_ns: 0,
             tolerance: Tolerance::new(0),
             peer_packets: 0,
             peer_marked: 0,
@@ -210,6 +215,7 @@ impl Path {
         timeouts: Timeouts {
             since: Instant::ZERO,
             rto_count: 0,
+            spread_percent: 0,
             pto_count: 0,
             probe_owed: false,
             rescue: false,
@@ -271,6 +277,8 @@ impl Path {
     /// A new route: new source port, next epoch. The PSN space runs on.
     pub(crate) fn move_to(&mut self, source_port: u16) {
         self.source_port = source_port;
+        //= MR-LOSS-3
+        self.sending.earlier_rule_ns = self.rtt.time_rule_ns(0);
         //= MR-PATH-4
         self.epoch = self.epoch.wrapping_add(1);
         self.counters.repaths += 1;

@@ -69,12 +69,14 @@ pub struct Delivered {
 pub(crate) struct Judge {
     ack: AckBody,
     refused: Vector256,
+    /// The path's present route.
+    epoch: u8,
     cursor: Option<Idx<Transmission>>,
 }
 
 impl Judge {
     pub(crate) fn new(path: &Path, ack: AckBody, refused: Vector256) -> Self {
-        Self { ack, refused, cursor: path.sending.in_flight.front() }
+        Self { ack, refused, epoch: path.epoch, cursor: path.sending.in_flight.front() }
     }
 
     /// Takes the next delivered transmission off the path. At most one step per transmission up to the largest PSN.
@@ -151,6 +153,9 @@ impl Judge {
                 .is_ok_and(|back| back < Vector256::BITS);
             //= MR-LOSS-1, MR-LOSS-4
             let gap = covered && transmission.epoch == newest.epoch && back > sending.tolerance.packets();
+            //= MR-LOSS-3
+            let is_earlier = transmission.epoch != self.epoch && sending.earlier_rule_ns > 0;
+            let time_rule_ns = if is_earlier { sending.earlier_rule_ns } else { time_rule_ns };
             //= MR-LOSS-2
             let late = newest.sent_at.since(transmission.sent_at) > time_rule_ns;
             if !gap && !late {

@@ -98,6 +98,31 @@ fn peer_paused_for_50_ms_kills_no_path() {
     }
 }
 
+#[test]
+fn after_an_outage_all_goes_on_as_soon_as_one_path_gets_through() {
+    let mut longest = 0;
+    for seed in 0..20 {
+        let mut pair = Pair::new(seed, Faults::NONE);
+        pair.write(0, 0, 1, 0..200_000, 0, None);
+        pair.net.run_for(20_000);
+        let lost = Rc::new(Cell::new(true));
+        let flag = Rc::clone(&lost);
+        pair.net.filter = Some(Box::new(move |_, _| flag.get()));
+        pair.net.run_for(200 * MS);
+        lost.set(false);
+        let told = |pair: &mut Pair| paths(pair, 0).iter().map(|path| path.packets_delivered).sum::<u64>();
+        let before = told(&mut pair);
+        while told(&mut pair) == before {
+            pair.net.run_for(1_000);
+        }
+        let first = pair.net.now();
+        all_good(&pair.wait(0, 1));
+        longest = longest.max(pair.net.now().since(first));
+    }
+    // Timeouts have grown to 10 ms by then, and no path knows when another will get through.
+    assert!(longest < MS, "{longest}");
+}
+
 /// Loses what leaves host 0 from any of the given source ports.
 fn blackhole(pair: &mut Pair, ports: Vec<u16>) -> Rc<RefCell<Vec<u16>>> {
     let ports = Rc::new(RefCell::new(ports));

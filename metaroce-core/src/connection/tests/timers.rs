@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::connection::timers::on_timer;
-use crate::connection::{Attempt, State};
+use crate::connection::{Attempt, State, health, timers};
 use crate::event::CloseReason;
 use crate::ids::StreamId;
 use crate::path::Transmission;
@@ -355,4 +355,62 @@ fn streams_wake_when_their_time_has_come_and_not_before() {
     assert_eq!(view.streams.at(stream).wake_at, now.after(90 * US), "twice as long until it asks again");
     assert_eq!(view.connections.at(slot).clock.armed, now.after(90 * US));
     assert_ne!(id, StreamId::NONE);
+}
+
+#[test]
+fn a_doubled_rto_is_spread_by_a_tenth() {
+    //= MR-LOSS-16 test
+    for (spread, rto_us) in [(-10, 180), (0, 200), (10, 220)] {
+        let mut pair = quiet(|_| {});
+        transmit(&mut pair);
+        let (mut view, slot) = pair.view(0);
+        let at = path(&view, slot, 0);
+        let timeouts = &mut view.paths.at_mut(at).timeouts;
+        (timeouts.pto_count, timeouts.rto_count, timeouts.spread_percent) = (16, 1, spread);
+        assert_eq!(fire(&mut pair, rto_us * US - 1).0, 0, "{spread}");
+        assert_eq!(fire(&mut pair, rto_us * US).0, 1, "{spread}");
+    }
+    let mut drawn = std::collections::BTreeSet::new();
+    let mut pair = quiet(|_| {});
+    transmit(&mut pair);
+    let now = pair.now;
+    let (mut view, slot) = pair.view(0);
+    let at = path(&view, slot, 0);
+    for _ in 0..1_000 {
+        health::on_timeout(&mut view, now, slot, at);
+        drawn.insert(view.paths.at(at).timeouts.spread_percent);
+    }
+    assert!(drawn.into_iter().eq(-10..=10), "all of them, and no other");
+}
+
+#[test]
+fn what_comes_through_after_an_rto_brings_the_next_ones_forward() {
+    //= MR-LOSS-17 test
+    let mut pair = quiet(|_| {});
+    transmit(&mut pair);
+    let now = pair.now;
+    let (mut view, slot) = pair.view(0);
+    let at = path(&view, slot, 0);
+    let timeouts = &mut view.paths.at_mut(at).timeouts;
+    (timeouts.pto_count, timeouts.rto_count) = (16, 5);
+    let owner = view.connections.at_mut(slot);
+    owner.paths.timed_out = 1;
+    // What was sent before the timeout tells nothing.
+    owner.clock.progress_sent_at = now;
+    timers::hasten(&mut view, now, slot);
+    assert_eq!(view.paths.at(at).timeouts.since, now);
+    // An RTT and the ACK delay, which are 18 µs, instead of 32 RTOs.
+    view.connections.at_mut(slot).clock.progress_sent_at = now.after(1);
+    let later = now.after(40 * US);
+    timers::hasten(&mut view, later, slot);
+    // Further progress does not put it off.
+    timers::hasten(&mut view, later.after(10 * US), slot);
+    assert_eq!(fire(&mut pair, 58 * US - 1).0, 0);
+    assert_eq!(fire(&mut pair, 58 * US).0, 1);
+    let (mut view, slot) = pair.view(0);
+    assert_eq!(view.connections.at(slot).paths.timed_out, 1, "that was one more");
+    // A path that was answered is no longer looked at.
+    view.paths.at_mut(at).timeouts.rto_count = 0;
+    timers::hasten(&mut view, later, slot);
+    assert_eq!(view.connections.at(slot).paths.timed_out, 0);
 }

@@ -217,3 +217,29 @@ fn rescued_transmission_no_longer_counts_in_flight_but_may_still_be_delivered() 
     }
     assert_eq!(bench.path.sending.inflight_bytes, 0);
 }
+
+#[test]
+fn what_an_earlier_route_carried_is_late_by_the_rtt_of_that_route() {
+    //= MR-LOSS-3 test
+    for (earlier_rule_ns, lost) in [(2 * TIME_RULE_NS, false), (TIME_RULE_NS / 2, true), (0, false)] {
+        let mut bench = Bench::new(0, 0);
+        bench.send_at(0, 0);
+        bench.send_at(TIME_RULE_NS * 3 / 4, 1);
+        bench.path.epoch = 1;
+        bench.path.sending.earlier_rule_ns = earlier_rule_ns;
+        let lost = if lost { [0].to_vec() } else { Vec::new() };
+        assert_eq!(bench.ack(&[1], &[]), Outcome { delivered: [1].to_vec(), lost, ..Outcome::default() });
+    }
+    // The present route's own, whatever came before it.
+    let mut bench = Bench::new(0, 9);
+    bench.send_at(0, 1);
+    bench.send_at(TIME_RULE_NS + 1, 1);
+    bench.path.epoch = 1;
+    bench.path.sending.earlier_rule_ns = 10 * TIME_RULE_NS;
+    assert_eq!(bench.ack(&[1], &[]).lost, [0]);
+    // It is kept when a path moves.
+    let mut path = Path::EMPTY;
+    path.rtt.on_sample(Instant::ZERO, 8_000);
+    path.move_to(50_000);
+    assert_eq!(path.sending.earlier_rule_ns, 9_000);
+}
