@@ -74,7 +74,7 @@ impl Packet {
 /// only where it is sent and where it arrives: with many packets under way that is what a hop would cost most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traveller {
-    /// Whose outside this is.
+    /// The packet itself.
     pub id: PacketId,
     /// Host that sent it.
     pub from: u32,
