@@ -107,7 +107,7 @@ impl Report {
     /// The whole page.
     pub fn text(&self, seeds: &[u64]) -> String {
         let mut text = format!(
-            "# Results\n\nWritten by `sim all --seeds {} --report conformance/RESULTS.md`: medians over {} seeds (baselines: one) of a deterministic \
+            "# Results\n\nWritten by `sim all --seeds {} --report FILE`: medians over {} seeds (baselines: one) of a deterministic \
              simulation; nothing here is edited by hand. {} of {} targets are reached. {} runs, {:.1} million packets, \
              {:.0} thousand packets per second of one core.\n",
             seeds.len(),
