@@ -99,6 +99,25 @@ fn files_of_all_sizes_come_back_the_same() {
     }
 }
 
+/// 4 MiB take 67 ms at 500 Mb/s, whatever else the machine does.
+#[test]
+fn a_transfer_is_no_faster_than_the_rate_of_the_line_that_either_end_is_told() {
+    const GBPS: f64 = 0.5;
+    let content = noise(5, 4 << 20);
+    let goodput = |setup: &Setup, arguments: &[&str]| {
+        let report = setup.run(arguments).expect_success().json();
+        report["goodput_gbps"].as_f64().unwrap()
+    };
+    let setup = Setup::new();
+    std::fs::write(setup.local.path().join("file"), &content).unwrap();
+    let sender = goodput(&setup, &["put", "file", "--rate", "500M"]);
+    assert!(sender <= GBPS, "{sender} Gb/s");
+    let setup = Setup::with("127.0.0.1:0", &["--rate", "500M"]);
+    std::fs::write(setup.served.path().join("file"), &content).unwrap();
+    let server = goodput(&setup, &["get", "file"]);
+    assert!(server <= GBPS, "{server} Gb/s");
+}
+
 #[test]
 fn the_same_works_over_ipv6() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::backend::{AttachKind, BackendKind};
-use crate::quantity::{parse_fraction, parse_size};
+use crate::quantity::{parse_fraction, parse_rate, parse_size};
 
 /// RDMA over lossy, multipath Ethernet; without a command it runs `demo`
 #[derive(Debug, Parser)]
@@ -51,6 +51,11 @@ pub(crate) struct BackendArgs {
     /// With `--backend xdp`: where the filter is attached
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHERE")]
     pub(crate) attach: AttachKind,
+
+    /// Rate of the line of each plane, such as 25G or 500M [default: 100G]; data leaves no faster, and peers share it.
+    /// Where the line is slower than that, acknowledgements wait in queues below the endpoint
+    #[arg(long, global = true, value_name = "BITS", value_parser = parse_rate)]
+    pub(crate) rate: Option<u32>,
 }
 
 /// What every command takes.

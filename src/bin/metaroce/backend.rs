@@ -57,6 +57,13 @@ pub(crate) fn chosen() -> BackendKind {
     CHOSEN.get().map(|arguments| arguments.backend).unwrap_or_default()
 }
 
+/// Tells the endpoint the rate of its lines, if the command line does.
+pub(crate) fn tell_rate(config: &mut DriverConfig) {
+    if let Some(kbps) = CHOSEN.get().and_then(|arguments| arguments.rate) {
+        config.endpoint.inbound_rate_kbps = kbps;
+    }
+}
+
 /// Opens a driver over the backend that was chosen.
 ///
 /// # Errors

@@ -37,6 +37,20 @@ pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
     if (0.0..=0.9).contains(&value) { Ok(value) } else { Err(refuse()) }
 }
 
+/// Parses a rate in bits per second, `25G` or `1.5M`, into kbit/s, 1 or more.
+///
+/// # Errors
+/// A message that says what is accepted.
+pub(crate) fn parse_rate(text: &str) -> Result<u32, String> {
+    let refuse = || format!("{text:?} is no rate: write for example 25G, from 1k to 4000G bits per second");
+    let bits = match text.trim().as_bytes() {
+        [.., b'k' | b'K' | b'M' | b'G' | b'T'] => parse_size(&format!("{}B", text.trim())),
+        _ => parse_size(text),
+    };
+    let kbps = u32::try_from(bits.map_err(|_| refuse())? / 1_000).map_err(|_| refuse())?;
+    if (1..=4_000_000_000).contains(&kbps) { Ok(kbps) } else { Err(refuse()) }
+}
+
 /// Bytes with a binary unit, three significant digits: `1.50 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -123,6 +137,17 @@ mod tests {
     fn nonsense_is_no_size() {
         for text in ["", "GiB", "-1", "1e9", "1.2.3MiB", "12 parsecs", "99999999999TiB"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_parsed_in_bits_and_told_in_kilobits() {
+        assert_eq!(parse_rate("25G"), Ok(25_000_000));
+        assert_eq!(parse_rate("1.5M"), Ok(1_500));
+        assert_eq!(parse_rate("64000"), Ok(64));
+        assert_eq!(parse_rate("4T"), Ok(4_000_000_000));
+        for text in ["", "G", "0", "999", "-1G", "fast", "5T", "1e9"] {
+            assert!(parse_rate(text).is_err(), "{text}");
         }
     }
 

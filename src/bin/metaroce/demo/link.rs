@@ -33,6 +33,7 @@ pub(super) fn driver_config(local: SocketAddr, args: &LinkArgs, seed: u64, role:
     let mut config = DriverConfig::with_seed(local, seed);
     config.limits = Limits { connections: 4, paths_per_connection: args.paths, ..Limits::HOST };
     config.endpoint.paths_per_plane = args.paths;
+    backend::tell_rate(&mut config);
     config.faults = Faults::loss(args.loss, seed);
     if args.reorder {
         config.faults.reorder = REORDERED;

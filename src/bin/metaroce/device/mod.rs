@@ -117,6 +117,7 @@ impl Backend for Device {
     fn restart(&mut self, settings: &Settings) -> Result<(), String> {
         let mut config = DriverConfig::new(self.address).map_err(|error| error.to_string())?;
         config.limits = DEVICE_LIMITS;
+        backend::tell_rate(&mut config);
         settings.apply(&mut config.endpoint, &mut config.limits);
         config.local.extend(self.further_planes(settings.planes.unwrap_or(1))?);
         // One packet at a time, as on a wire: bursts of one path would hide how the paths are chosen.

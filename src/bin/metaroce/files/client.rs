@@ -19,6 +19,7 @@ use super::outflow::Source;
 use super::store;
 use super::transfer::Transfer;
 use crate::args::{ClientArgs, GetArgs, OutputArgs, PutArgs};
+use crate::backend;
 use crate::interrupt::{self, Interrupted};
 use crate::reactor::{IDLE_MAX, Reactor};
 use crate::report::{self, TransportReport, row};
@@ -92,6 +93,7 @@ impl Client {
         let paths = args.paths.saturating_mul(planes).min(PATHS_MAX);
         config.limits = Limits { connections: 2, paths_per_connection: paths, ..Limits::HOST };
         config.endpoint.paths_per_plane = args.paths;
+        backend::tell_rate(&mut config);
         let mut reactor = Reactor::new(config)?;
         let domain = ProtectionDomain(1);
         let private_data = message::greeting();

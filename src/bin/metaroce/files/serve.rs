@@ -18,7 +18,7 @@ use super::store::Store;
 use super::transfer::Transfer;
 use crate::args::{OutputArgs, ServeArgs};
 use crate::reactor::{IDLE_MAX, Reactor};
-use crate::{interrupt, net, quantity, trace};
+use crate::{backend, interrupt, net, quantity, trace};
 
 /// Serves a directory until Ctrl-C.
 ///
@@ -31,6 +31,7 @@ pub(crate) fn serve(args: &ServeArgs, output: OutputArgs) -> anyhow::Result<()> 
     config.local.extend(net::planes(&args.planes, listen.port())?);
     config.limits = limits(args.clients);
     config.endpoint.paths_per_plane = PATHS_MAX; // The client chooses.
+    backend::tell_rate(&mut config);
     let mut server = Server {
         reactor: Reactor::new(config)?,
         store,
