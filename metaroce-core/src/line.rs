@@ -47,7 +47,12 @@ impl Lines {
 
     /// A packet of `bytes` was handed out on a plane.
     pub(crate) fn on_sent(&mut self, now: Instant, plane: u8, bytes: u64) {
-        let bits = bytes.saturating_add(FRAMING_BYTES).saturating_mul(8);
+        self.on_padding(now, plane, bytes.saturating_add(FRAMING_BYTES));
+    }
+
+    /// A packet that was handed out on a plane was longer by so many bytes.
+    pub(crate) fn on_padding(&mut self, now: Instant, plane: u8, bytes: u64) {
+        let bits = bytes.saturating_mul(8);
         let Some(ps) = bits.saturating_mul(1_000_000 * PS).checked_div(self.rate_kbps) else { return };
         let Some(line) = self.planes.get_mut(usize::from(plane)) else { return };
         if line.free_at < now {

@@ -98,5 +98,12 @@ pub(crate) fn send_probe(
             ..Transmission::EMPTY
         };
         record(view, now, connection, at, transmission);
+        // No window counts what pads it, but it takes its time on the line.
+        //= MR-SEC-13
+        if size > PROBE_BYTES_MIN {
+            let path = view.paths.at(at);
+            let plane = view.connections.at(connection).planes.local(path.plane);
+            view.lines.on_padding(now, plane, u64::from(size - PROBE_BYTES_MIN));
+        }
     }
 }
