@@ -60,7 +60,7 @@ pub(crate) fn run(mut args: DemoArgs, output: OutputArgs) -> anyhow::Result<bool
     };
     args.link.seed = Some(seed);
     let loopback = if args.ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let target = link::TargetProcess::start(&args, SocketAddr::new(loopback, 0), output)?;
+    let any_port = SocketAddr::new(loopback, 0);
     if !output.json {
         eprintln!(
             "{} over loopback UDP into another process, {} paths, {:.2} % loss each way{}, seed {seed}",
@@ -70,7 +70,9 @@ pub(crate) fn run(mut args: DemoArgs, output: OutputArgs) -> anyhow::Result<bool
             if args.link.reorder { ", reordering" } else { "" },
         );
     }
-    let sent = sender::run(&args, seed, &target, output)?;
+    let prepared = sender::prepare(&args, seed, any_port)?;
+    let target = link::TargetProcess::start(&args, any_port, output)?;
+    let sent = sender::run(&args, prepared, &target, output)?;
     let received = target.finish()?;
     let report = DemoReport {
         verified: sent.verified,

@@ -1,5 +1,6 @@
 //! The process that writes.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -27,17 +28,29 @@ pub(super) struct Sent {
     pub(super) driver: DriverStats,
 }
 
+/// What is to be sent, before there is anybody to send it to: on a busy machine that takes long, and the target waits only
+/// so long for a connection.
+pub(super) struct Prepared {
+    reactor: Reactor,
+    source: Region,
+    hash: blake3::Hash,
+}
+
+/// Fills the source.
+pub(super) fn prepare(args: &DemoArgs, seed: u64, local: SocketAddr) -> anyhow::Result<Prepared> {
+    let mut reactor = Reactor::new(link::driver_config(local, &args.link, seed, Role::Sender))?;
+    let (source, hash) = fill_source(&mut reactor, args.size, seed)?;
+    Ok(Prepared { reactor, source, hash })
+}
+
 /// Writes everything into the target and compares hashes.
 pub(super) fn run(
     args: &DemoArgs,
-    seed: u64,
+    prepared: Prepared,
     target: &TargetProcess,
     output: OutputArgs,
 ) -> anyhow::Result<Sent> {
-    let mut local = target.address();
-    local.set_port(0);
-    let mut reactor = Reactor::new(link::driver_config(local, &args.link, seed, Role::Sender))?;
-    let (source, hash) = fill_source(&mut reactor, args.size, seed)?;
+    let Prepared { mut reactor, source, hash } = prepared;
     let notes = RegionMemory::zeroed(NOTES_BYTES).context("no memory for the answer")?;
     let notes = reactor.driver.register_region(notes, Access::LOCAL_WRITE, DOMAIN)?;
 
