@@ -151,6 +151,9 @@ fn backed_off_ns(view: &View<'_>, path: &Path) -> u64 {
     let ceiling = config.rto_ns_min.saturating_mul(RTO_CEILING).max(rto);
     //= MR-LOSS-14
     let doubled = rto.max(pto + pto / 2).saturating_mul(1 << path.timeouts.rto_count.min(16)).min(ceiling);
+    if path.timeouts.rto_count == 0 {
+        return doubled;
+    }
     //= MR-LOSS-16
     let spread = 100u64.saturating_add_signed(i64::from(path.timeouts.spread_percent));
     (doubled / 100).saturating_mul(spread)

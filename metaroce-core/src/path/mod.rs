@@ -97,7 +97,7 @@ pub struct Timeouts {
     /// From here the next RTO counts: the last progress, or when the path was last idle.
     pub(crate) since: Instant,
     pub(crate) rto_count: u32,
-    /// The doubled RTO is longer by this, per cent.
+    /// The doubled RTO is longer by this, per cent; the first one never is.
     pub(crate) spread_percent: i8,
     pub(crate) pto_count: u32,
     /// A probe is owed.

@@ -370,6 +370,16 @@ fn a_doubled_rto_is_spread_by_a_tenth() {
         assert_eq!(fire(&mut pair, rto_us * US - 1).0, 0, "{spread}");
         assert_eq!(fire(&mut pair, rto_us * US).0, 1, "{spread}");
     }
+    // The first one after progress is as long as it is, whatever was drawn for those before.
+    for spread in [-10, 10] {
+        let mut pair = quiet(|config| config.pto_ns_min = 80_001);
+        transmit(&mut pair);
+        let (mut view, slot) = pair.view(0);
+        let at = path(&view, slot, 0);
+        view.paths.at_mut(at).timeouts.spread_percent = spread;
+        assert_eq!(fire(&mut pair, 120_000).0, 0, "{spread}");
+        assert_eq!(fire(&mut pair, 120_001).0, 1, "{spread}");
+    }
     let mut drawn = std::collections::BTreeSet::new();
     let mut pair = quiet(|_| {});
     transmit(&mut pair);
