@@ -94,6 +94,16 @@ serial! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct PathId(pub u8);
 
+impl PathId {
+    /// Its bit in a set of paths; none beyond 63.
+    pub(crate) const fn bit(self) -> u64 {
+        match 1u64.checked_shl(self.0 as u32) {
+            Some(bit) => bit,
+            None => 0,
+        }
+    }
+}
+
 /// An ordered stream of a connection; the id alone names it, at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct StreamId(pub u16);

@@ -43,7 +43,7 @@ pub(crate) fn on_ack(
     let mut told = 0u64;
     loop {
         if let Some(ack) = block.take() {
-            let bit = 1u64.checked_shl(u32::from(ack.path.0)).unwrap_or(0);
+            let bit = ack.path.bit();
             let refused = match frames.next_if(|frame| matches!(frame, Frame::Refused(_))) {
                 Some(Frame::Refused(vector)) => vector,
                 _ => Vector256::EMPTY,

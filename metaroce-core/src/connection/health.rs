@@ -49,8 +49,7 @@ pub(crate) fn on_timeout(view: &mut View<'_>, now: Instant, connection: Idx<Conn
     path.timeouts.rto_count = path.timeouts.rto_count.saturating_add(1);
     path.timeouts.spread_percent = RTO_SPREAD_PERCENT.saturating_sub_unsigned(spread);
     path.timeouts.since = now;
-    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
-    view.connections.at_mut(connection).paths.timed_out |= bit;
+    view.connections.at_mut(connection).paths.timed_out |= path.id.bit();
     view.config.congestion.on_timeout(&mut path.window, &bounds);
     //= MR-PATH-12
     if (others_progress || deaf) && has_other {

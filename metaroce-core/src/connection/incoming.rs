@@ -200,7 +200,7 @@ fn enter(
     let ack_delay_ns = view.config.ack_delay_ns_max;
     let path = view.paths.at_mut(at);
     let due = path.received.on_packet(now, arrival, verdict, ack_packets);
-    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    let bit = path.id.bit();
     let owner = view.connections.at_mut(slot);
     if urgent || due == Due::Now {
         owner.paths.due |= bit;
@@ -236,7 +236,7 @@ fn on_probe(
     enter(view, now, slot, at, arrival, Verdict::Accepted, true);
     let path = view.paths.at_mut(at);
     path.reply = Some(OwedReply { token: probe.token, stream: probe.stream });
-    let bit = 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    let bit = path.id.bit();
     view.connections.at_mut(slot).paths.replies |= bit;
     view.mark_ready(slot);
     Disposition::Consumed

@@ -388,7 +388,7 @@ pub(crate) fn queue_again(
     }
     entry.place = Place::Again { path: target, cause };
     path.sending.again.push_back(&mut view.packets, packet);
-    view.connections.at_mut(connection).paths.again |= 1u64.checked_shl(u32::from(path.id.0)).unwrap_or(0);
+    view.connections.at_mut(connection).paths.again |= path.id.bit();
     view.mark_ready(connection);
 }
 
